@@ -1,0 +1,103 @@
+"""The routing annotations on engine pods: hints coarse and slow enough for the API server, for any router.
+
+`prefix-hits` is `v1;digest:tokens:tier:heat,…`, hottest first, tokens and heat rounded down to powers of two.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+GROUP = "pagoda-kv.io"
+CACHE_EPOCH = f"{GROUP}/cache-epoch"
+PREFIX_HITS = f"{GROUP}/prefix-hits"
+HIT_RATE_PERMILLE = f"{GROUP}/hit-rate-permille"
+
+MAX_VALUE_BYTES = 4096
+HIT_RATE_STEP = 25
+TIERS = ("device", "ram", "disk")
+_VERSION = "v1"
+
+
+class AnnotationError(ValueError):
+    """An annotation value that cannot be read; the message says which part."""
+
+
+@dataclass(frozen=True)
+class PrefixHit:
+    """One hint: `tokens` of the prefix behind `digest` (16 bytes) are resident in `tier`."""
+
+    digest: bytes
+    tokens: int
+    tier: str
+    heat: int
+
+
+def bucket(value: int) -> int:
+    """Return the largest power of two that is not above `value` (0 for 0), so that small changes write nothing."""
+    return 1 << (value.bit_length() - 1) if value > 0 else 0
+
+
+def encode_prefix_hits(hits: Iterable[PrefixHit]) -> str:
+    """Write as many hits as fit in 4 KiB, hottest first, then longest; equal sets give equal values."""
+    value = f"{_VERSION};"
+    ordered = sorted(hits, key=lambda hit: (-bucket(hit.heat), -bucket(hit.tokens), hit.digest))
+    for number, hit in enumerate(ordered):
+        entry = f"{hit.digest.hex()}:{bucket(hit.tokens)}:{hit.tier}:{bucket(hit.heat)}"
+        separator = "," if number else ""
+        if len(value) + len(separator) + len(entry) > MAX_VALUE_BYTES:
+            break
+        value += separator + entry
+    return value
+
+
+def decode_prefix_hits(value: str) -> list[PrefixHit]:
+    """Read a `prefix-hits` value.
+
+    Raises:
+        AnnotationError: another version, or an entry that is not digest:tokens:tier:heat.
+    """
+    version, separator, body = value.partition(";")
+    if version != _VERSION or not separator:
+        raise AnnotationError(f"expected {_VERSION}; at the start, got {value[:16]!r}")
+    return [_decode_entry(entry) for entry in body.split(",")] if body else []
+
+
+def _decode_entry(entry: str) -> PrefixHit:
+    parts = entry.split(":")
+    if len(parts) != 4:
+        raise AnnotationError(f"expected digest:tokens:tier:heat, got {entry[:64]!r}")
+    digest, tokens, tier, heat = parts
+    try:
+        raw = bytes.fromhex(digest)
+        hit = PrefixHit(raw, int(tokens), tier, int(heat))
+    except ValueError as error:
+        raise AnnotationError(f"not a hit: {entry[:64]!r}: {error}") from error
+    if len(raw) != 16 or digest != raw.hex() or tier not in TIERS or hit.tokens < 0 or hit.heat < 0:
+        raise AnnotationError(f"not a hit: {entry[:64]!r}")
+    return hit
+
+
+def encode_cache_epoch(container_id: str, arena_epoch: bytes) -> str:
+    """Write `<engine containerID>/<arena epoch>`; a reader compares the first part with `containerStatuses`."""
+    return f"{container_id}/{arena_epoch.hex()}"
+
+
+def decode_cache_epoch(value: str) -> tuple[str, bytes]:
+    """Read a `cache-epoch` value into container id and epoch (16 bytes).
+
+    Raises:
+        AnnotationError: when it is not of that form.
+    """
+    container_id, _, epoch = value.rpartition("/")
+    try:
+        raw = bytes.fromhex(epoch)
+    except ValueError as error:
+        raise AnnotationError(f"not a cache epoch: {value[:96]!r}") from error
+    if not container_id or len(raw) != 16:
+        raise AnnotationError(f"not a cache epoch: {value[:96]!r}")
+    return container_id, raw
+
+
+def encode_hit_rate(rate: float) -> str:
+    """Write a hit rate of 0 to 1 in permille, in steps of 25."""
+    permille = round(min(max(rate, 0.0), 1.0) * 1000)
+    return str(permille // HIT_RATE_STEP * HIT_RATE_STEP)

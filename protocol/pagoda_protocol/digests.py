@@ -1,0 +1,195 @@
+"""Keyed running digests of a request's canonical bytes: how a router knows a prefix without a tokenizer.
+
+The canonical stream of a request, each field ended by a byte that UTF-8 cannot contain (a length prefix would make the
+digests of two questions on one long document differ from the first byte on):
+
+    version FF scope FF model FF kind FF template-digest FF head-JSON FF FD          what can change earlier text
+    role FF name FF other-fields-JSON FF content FF FE                                once per message
+    prompt FF FE                                                                      of a text completion
+    u32le u32le …  FE                                                                 of a prompt of token ids
+
+A field that is absent is written as F8, so that it differs from an empty one. A digest is taken at each absolute
+multiple of 512 bytes and after each message. The hash is BLAKE2b-128 keyed with the pool's digest key: without the key
+nobody can confirm a guessed prompt.
+"""
+
+import hashlib
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pagoda_protocol.canonical import canonical_json
+
+DIGEST_VERSION = 1
+DIGEST_BYTES = 16
+STEP_BYTES = 512
+
+_END_FIELD = b"\xff"
+_END_MESSAGE = b"\xfe"
+_END_HEAD = b"\xfd"
+_ABSENT = b"\xf8"
+
+# Request fields, beside the messages, that a chat template may turn into earlier text.
+_HEAD_FIELDS = ("tools", "response_format", "chat_template_kwargs")
+_MESSAGE_FIELDS = ("role", "name", "content")
+_PART_SEPARATOR = "\n"
+
+
+class DigestError(ValueError):
+    """The request has no canonical stream; the message names the field."""
+
+
+@dataclass(frozen=True)
+class DigestPoint:
+    """A digest and what lies before it.
+
+    `num_messages` whole messages lie before it and, when `content_bytes` is not None, that many UTF-8 bytes of the
+    next message's content (of the prompt, for completions) beside them. None means that the point lies in another
+    field of that message, so that only the whole messages count.
+    """
+
+    digest: bytes  # 16
+    position: int  # bytes of the canonical stream before it
+    num_messages: int
+    content_bytes: int | None
+
+
+def request_points(key: bytes, scope: str, template_digest: bytes, body: Mapping[str, Any]) -> list[DigestPoint]:
+    """Return the digest points of an OpenAI request body (chat or completion), in stream order.
+
+    Of a completion with several prompts the first one counts.
+
+    Raises:
+        DigestError: the body has neither messages nor a prompt of a known form.
+    """
+    if "messages" in body:
+        return chat_points(key, scope, template_digest, body, _messages(body["messages"]))
+    prompt = body.get("prompt")
+    model = str(body.get("model", ""))
+    if isinstance(prompt, list) and prompt and isinstance(prompt[0], (str, list)):
+        prompt = prompt[0]
+    if isinstance(prompt, str):
+        return text_points(key, scope, model, prompt)
+    if isinstance(prompt, list) and prompt and all(_is_token(token) for token in prompt):
+        return token_points(key, scope, model, prompt)
+    raise DigestError("prompt: expected a string or a list of token ids")
+
+
+def chat_points(
+    key: bytes, scope: str, template_digest: bytes, body: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]
+) -> list[DigestPoint]:
+    """Return the digest points of `messages` under the other fields of a chat `body`."""
+    head = {name: body[name] for name in _HEAD_FIELDS if body.get(name) is not None}
+    stream = _Stream(key, scope, str(body.get("model", "")), "chat", template_digest, canonical_json(head))
+    for message in messages:
+        stream.add_message(message)
+    return stream.points
+
+
+def text_points(key: bytes, scope: str, model: str, prompt: str) -> list[DigestPoint]:
+    """Return the digest points of a text completion's prompt."""
+    stream = _Stream(key, scope, model, "text", b"", _ABSENT)
+    stream.add_prompt(_utf8(prompt), _END_FIELD)
+    return stream.points
+
+
+def token_points(key: bytes, scope: str, model: str, tokens: Sequence[int]) -> list[DigestPoint]:
+    """Return the digest points of a prompt given as token ids; `content_bytes` is then four per token."""
+    stream = _Stream(key, scope, model, "tokens", b"", _ABSENT)
+    stream.add_prompt(struct.pack(f"<{len(tokens)}I", *tokens), b"")
+    return stream.points
+
+
+def content_text(content: Any) -> str | None:
+    """Return the text of a message's content, whose string form and form of text parts are made equal.
+
+    Raises:
+        DigestError: a part that is not text.
+    """
+    if content is None or isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise DigestError("content: expected a string or a list of parts")
+    texts = []
+    for index, part in enumerate(content):
+        if not isinstance(part, Mapping) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            raise DigestError(f"content[{index}]: expected a part of type text")
+        texts.append(part["text"])
+    return _PART_SEPARATOR.join(texts)
+
+
+class _Stream:
+    """Feeds the running hash and takes a digest wherever one is due."""
+
+    def __init__(self, key: bytes, scope: str, model: str, kind: str, template_digest: bytes, head: bytes) -> None:
+        self.points: list[DigestPoint] = []
+        self._hash = hashlib.blake2b(digest_size=DIGEST_BYTES, key=key)
+        self._position = 0
+        self._num_messages = 0
+        fields = (
+            str(DIGEST_VERSION).encode(),
+            _utf8(scope),
+            _utf8(model),
+            kind.encode(),
+            template_digest.hex().encode(),
+        )
+        self._feed(b"".join(field + _END_FIELD for field in (*fields, head)) + _END_HEAD)
+
+    def add_message(self, message: Mapping[str, Any]) -> None:
+        others = {name: value for name, value in message.items() if name not in _MESSAGE_FIELDS and value is not None}
+        content = content_text(message.get("content"))
+        self._feed(b"".join(_optional(message.get(name)) + _END_FIELD for name in ("role", "name")))
+        self._feed((canonical_json(others) if others else _ABSENT) + _END_FIELD)
+        self._feed(_optional(content), is_content=True)
+        self._finish_message(_END_FIELD + _END_MESSAGE)
+
+    def add_prompt(self, prompt: bytes, end: bytes) -> None:
+        self._feed(prompt, is_content=True)
+        self._finish_message(end + _END_MESSAGE)
+
+    def _finish_message(self, end: bytes) -> None:
+        self._feed(end)
+        self._num_messages += 1
+        if not self.points or self.points[-1].position != self._position:
+            self._take(0)
+        else:  # a multiple of 512 fell on the end of the message: the end says more
+            self.points.pop()
+            self._take(0)
+
+    def _feed(self, data: bytes, is_content: bool = False) -> None:
+        for start, piece in _pieces(data, self._position):
+            self._hash.update(piece)
+            self._position += len(piece)
+            if self._position % STEP_BYTES == 0:
+                self._take(start + len(piece) if is_content else None)
+
+    def _take(self, content_bytes: int | None) -> None:
+        self.points.append(DigestPoint(self._hash.digest(), self._position, self._num_messages, content_bytes))
+
+
+def _pieces(data: bytes, position: int) -> Iterator[tuple[int, bytes]]:
+    """Cut `data`, which begins at `position` of the stream, at multiples of STEP_BYTES."""
+    start = 0
+    while start < len(data):
+        stop = start + STEP_BYTES - (position + start) % STEP_BYTES
+        yield start, data[start:stop]
+        start = stop
+
+
+def _messages(value: Any) -> Sequence[Mapping[str, Any]]:
+    if not isinstance(value, list) or not all(isinstance(message, Mapping) for message in value):
+        raise DigestError("messages: expected a list of objects")
+    return value
+
+
+def _is_token(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**32
+
+
+def _optional(value: Any) -> bytes:
+    return _ABSENT if value is None else _utf8(str(value))
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", errors="backslashreplace")

@@ -1,0 +1,44 @@
+"""Metric names, once. vLLM's names are kept verbatim so that existing dashboards and autoscalers work unchanged."""
+
+NUM_REQUESTS_RUNNING = "vllm:num_requests_running"
+NUM_REQUESTS_WAITING = "vllm:num_requests_waiting"
+KV_CACHE_USAGE = "vllm:kv_cache_usage_perc"
+CACHE_CONFIG_INFO = "vllm:cache_config"  # the client library appends _info
+
+# Engine
+PROMPT_TOKENS = "pagoda_prompt_tokens"  # _total{source}
+REPLAYED_TOKENS = "pagoda_replayed_tokens"  # _total{cause,source}
+GENERATION_TOKENS = "pagoda_generation_tokens"  # _total
+REQUESTS = "pagoda_requests"  # _total{outcome}
+TIME_TO_FIRST_TOKEN = "pagoda_time_to_first_token_seconds"
+INTER_TOKEN = "pagoda_inter_token_seconds"
+STEP = "pagoda_step_seconds"
+PREEMPTIONS = "pagoda_preemptions"  # _total
+BLOCKS = "pagoda_blocks"  # {state=free|cached|referenced}
+TIER_LOADS_SKIPPED = "pagoda_tier_loads_skipped"  # _total{reason}
+TIER_STORES = "pagoda_tier_stores"  # _total{outcome}
+TIER_ATTACHED = "pagoda_tier_attached"
+
+# Sidecar
+INTEGRITY_FAILURES = "pagoda_integrity_failures"  # _total{tier,reason}
+TIER_BLOCKS = "pagoda_tier_blocks"  # {tier,state}
+TIER_BYTES = "pagoda_tier_bytes"  # {tier}
+TIER_LOOKUPS = "pagoda_tier_lookups"  # _total{tier,result}
+TIER_EVICTIONS = "pagoda_tier_evictions"  # _total{tier}
+LEASES = "pagoda_leases"
+QUARANTINED_SLOTS = "pagoda_quarantined_slots"
+POOL_OPERATIONS = "pagoda_pool_operations"  # _total{node,operation,outcome}
+POOL_NODE_UP = "pagoda_pool_node_up"  # {node}
+DIGEST_ROWS = "pagoda_digest_rows"
+WORKER_RESTARTS = "pagoda_worker_restarts"  # _total
+
+# Router
+ROUTER_DECISIONS = "pagoda_router_decisions"  # _total{reason}
+ROUTER_REQUESTS = "pagoda_router_requests"  # _total{code}
+ROUTER_RETRIES = "pagoda_router_retries"  # _total{reason}
+ROUTER_STREAMS_BROKEN = "pagoda_router_streams_broken"  # _total
+ROUTER_OUTSTANDING_SECONDS = "pagoda_router_outstanding_seconds"  # {pod}
+ROUTER_HINT_ROWS = "pagoda_router_hint_rows"  # {pod}
+ROUTER_HINT_STREAM_UP = "pagoda_router_hint_stream_up"  # {pod}
+
+SOURCES = ("compute", "device", "ram", "disk", "pool")

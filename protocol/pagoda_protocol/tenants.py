@@ -1,0 +1,105 @@
+"""Who may share a block with whom: secrets, scopes, tenant roots.
+
+A scope is who the caller authenticated as, never what a request's body says. A block's chain starts at the root of its
+scope, so a block of one tenant has no address that another tenant could compute.
+"""
+
+import hashlib
+import hmac
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+POOL_SECRET_BYTES = 32
+POOL_SECRET_KEY = "pool"  # the key inside the pool secret object, and the file name where it is mounted
+DIGEST_SECRET_KEY = "digest"
+TENANTS_KEY = "tenants.json"
+
+# The scope of every caller when no API keys are configured.
+ANONYMOUS_SCOPE = "anonymous"
+
+
+class TenantsError(ValueError):
+    """The tenants file is not what it should be; the message names the field."""
+
+
+def digest_secret(pool_secret: bytes) -> bytes:
+    """Derive the 32-byte key of prefix digests. A router gets this one and never the pool secret."""
+    return hmac.new(pool_secret, b"digest", hashlib.sha256).digest()
+
+
+def tenant_root(pool_secret: bytes, namespace: bytes, scope: str) -> bytes:
+    """Return the 32-byte value that the chain of `scope` starts from."""
+    return hmac.new(pool_secret, b"root" + namespace + scope.encode(), hashlib.sha256).digest()
+
+
+def crossing(pool_secret: bytes, namespace: bytes, address: bytes, scope: str) -> bytes:
+    """Return the chain value after a public prefix that ends at `address`, for what `scope` appends to it."""
+    return hmac.new(pool_secret, b"cross" + namespace + address + scope.encode(), hashlib.sha256).digest()
+
+
+def tenant_tag(pool_secret: bytes, scope: str) -> int:
+    """Return the u64 that stands for `scope` in record headers, where a name must not stand in clear."""
+    return int.from_bytes(hmac.new(pool_secret, b"tag" + scope.encode(), hashlib.sha256).digest()[:8], "little")
+
+
+def key_hash(api_key: str) -> str:
+    """Return how an API key is written in the tenants file: `sha256:` and 64 hex digits."""
+    return "sha256:" + hashlib.sha256(api_key.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Tenants:
+    """The callers a pool knows, by the hash of their API key. Empty means that no key is asked for."""
+
+    scopes_by_key_hash: Mapping[str, str] = field(default_factory=dict)
+
+    def scope_of(self, authorization: str | None) -> str | None:
+        """Return the scope that an `Authorization` header proves, or None if it proves none."""
+        if not self.scopes_by_key_hash:
+            return ANONYMOUS_SCOPE
+        scheme, _, token = (authorization or "").partition(" ")
+        if scheme.lower() != "bearer" or not token:
+            return None
+        return self.scopes_by_key_hash.get(key_hash(token.strip()))
+
+
+def parse_tenants(text: str) -> Tenants:
+    """Read `{"tenants": [{"name": "acme", "keyHashes": ["sha256:…"]}]}`.
+
+    Raises:
+        TenantsError: naming the field that is wrong.
+    """
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise TenantsError(f"tenants file: not JSON: {error}") from error
+    if not isinstance(document, dict) or set(document) != {"tenants"} or not isinstance(document["tenants"], list):
+        raise TenantsError('tenants file: expected one object with the list "tenants"')
+    scopes: dict[str, str] = {}
+    names: set[str] = set()
+    for index, entry in enumerate(document["tenants"]):
+        path = f"tenants[{index}]"
+        if not isinstance(entry, dict) or set(entry) != {"name", "keyHashes"}:
+            raise TenantsError(f'{path}: expected exactly the fields "name" and "keyHashes"')
+        name, hashes = entry["name"], entry["keyHashes"]
+        if not isinstance(name, str) or not 1 <= len(name) <= 253:
+            raise TenantsError(f"{path}.name: expected a string of 1 to 253 characters")
+        if name in names:
+            raise TenantsError(f"{path}.name: {name!r} is there twice")
+        names.add(name)
+        if not isinstance(hashes, list) or not hashes:
+            raise TenantsError(f"{path}.keyHashes: expected a list with at least one hash")
+        for position, value in enumerate(hashes):
+            where = f"{path}.keyHashes[{position}]"
+            if not isinstance(value, str) or not _is_key_hash(value):
+                raise TenantsError(f'{where}: expected "sha256:" and 64 lower-case hex digits')
+            if value in scopes:
+                raise TenantsError(f"{where}: the same key belongs to another entry")
+            scopes[value] = f"tenant:{name}"
+    return Tenants(scopes)
+
+
+def _is_key_hash(value: str) -> bool:
+    scheme, _, digits = value.partition(":")
+    return scheme == "sha256" and len(digits) == 64 and set(digits) <= set("0123456789abcdef")
