@@ -1,0 +1,113 @@
+"""Keys and settings that live in files: read once or followed while the program runs.
+
+A mounted Secret or ConfigMap is replaced as a whole by renaming a link, so a file is known to have changed by its
+identity, size and time, and is always read in one piece.
+"""
+
+import asyncio
+import contextlib
+import hmac
+import logging
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from pagoda_protocol import tenants
+
+_log = logging.getLogger(__name__)
+_Value = TypeVar("_Value")
+
+POLL_SECONDS = 0.5
+
+
+class KeyFileError(Exception):
+    """A key file is missing, too short, or does not derive; the message names the file and what it should hold."""
+
+
+def read_digest_key(folder: Path) -> bytes:
+    """Read the digest key from a mounted pool secret (a router sees this one alone).
+
+    Raises:
+        KeyFileError: it is missing or not 32 bytes.
+    """
+    return _read_key(folder / tenants.DIGEST_SECRET_KEY)
+
+
+def read_pool_secret(folder: Path) -> tuple[bytes, bytes]:
+    """Read `(pool secret, digest key)` and check that the second derives from the first.
+
+    Raises:
+        KeyFileError: a file is missing, has the wrong length, or they do not belong together.
+    """
+    secret = _read_key(folder / tenants.POOL_SECRET_KEY)
+    digest = read_digest_key(folder)
+    if not hmac.compare_digest(tenants.digest_secret(secret), digest):
+        raise KeyFileError(f"{folder / tenants.DIGEST_SECRET_KEY}: is not HMAC-SHA256(pool, 'digest'); make both anew")
+    return secret, digest
+
+
+def _read_key(path: Path) -> bytes:
+    try:
+        key = path.read_bytes()
+    except OSError as error:
+        raise KeyFileError(f"{path}: cannot be read: {error.strerror}") from error
+    if len(key) != tenants.POOL_SECRET_BYTES:
+        raise KeyFileError(f"{path}: expected {tenants.POOL_SECRET_BYTES} random bytes, found {len(key)}")
+    return key
+
+
+class LiveFile(Generic[_Value]):
+    """The parsed content of a file, kept up to date. A bad new version is logged and the last good one kept."""
+
+    def __init__(self, path: Path, parse: Callable[[str], _Value]) -> None:
+        """Read the file once.
+
+        Raises:
+            OSError: it cannot be read.
+            ValueError: `parse` refuses it.
+        """
+        self.path = path
+        self._parse = parse
+        self._identity = self._identify()
+        self._value = parse(path.read_text("utf-8"))
+
+    @property
+    def value(self) -> _Value:
+        """The newest version that could be parsed."""
+        return self._value
+
+    def refresh(self) -> bool:
+        """Read the file again if it changed; return whether the value is a new one."""
+        try:
+            identity = self._identify()
+            if identity == self._identity:
+                return False
+            self._identity = identity
+            value = self._parse(self.path.read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            _log.warning("%s: new version not used: %s", self.path, error)
+            return False
+        changed = value != self._value
+        self._value = value
+        return changed
+
+    @contextlib.asynccontextmanager
+    async def following(self, on_change: Callable[[_Value], None] | None = None) -> AsyncIterator[None]:
+        """Follow the file while the context is open, calling `on_change` with each new value."""
+        task = asyncio.create_task(self._follow(on_change))
+        try:
+            yield
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def _follow(self, on_change: Callable[[_Value], None] | None) -> None:
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            if self.refresh() and on_change is not None:
+                on_change(self._value)
+
+    def _identify(self) -> tuple[int, int, int, int]:
+        status = self.path.stat()
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

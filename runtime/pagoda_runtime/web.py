@@ -1,0 +1,45 @@
+"""The HTTP every program has: `/health`, `/metrics`, and a server that says plainly when its port is taken."""
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from aiohttp import web
+
+from pagoda_runtime.metrics import CONTENT_TYPE, Metrics
+
+
+class PortTakenError(Exception):
+    """The address cannot be listened on; the message names it."""
+
+
+def add_common_routes(app: web.Application, metrics: Metrics) -> None:
+    """Add `GET /health` (200 while the loop turns) and `GET /metrics`."""
+
+    async def health(_: web.Request) -> web.Response:
+        return web.json_response({"status": "ok"})
+
+    async def exposition(_: web.Request) -> web.Response:
+        return web.Response(body=metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})
+
+    app.router.add_get("/health", health)
+    app.router.add_get("/metrics", exposition)
+
+
+@contextlib.asynccontextmanager
+async def serving(app: web.Application, host: str, port: int, shutdown_seconds: float = 5.0) -> AsyncIterator[int]:
+    """Serve `app` while the context is open; yield the port (a free one when `port` is 0).
+
+    Raises:
+        PortTakenError: the address is in use or not ours.
+    """
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=shutdown_seconds, handler_cancellation=True)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port)
+        try:
+            await site.start()
+        except OSError as error:
+            raise PortTakenError(f"cannot listen on {host}:{port}: {error.strerror}; choose another port") from error
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
