@@ -1,0 +1,44 @@
+# The commands of this repository. `make help` lists them; each does its own set-up first.
+SHELL := /bin/bash
+PYTHON ?= python3
+ENV := .venv/bin
+# Two quiet cores are the reference machine: libraries that spin while waiting steal time from each other.
+export OMP_WAIT_POLICY := PASSIVE
+export HF_HUB_OFFLINE := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format generate bench clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## install everything into .venv (once; instant when nothing changed)
+	@$(PYTHON) .ci/setup.py
+
+demo: setup ## serve a real model on this machine and hold conversations with it, through a crash
+	@$(ENV)/python examples/demo.py
+
+check: setup ## the inner loop: format, lint, types, contracts, tests without the long stories
+	@$(ENV)/ruff format --check .
+	@$(ENV)/ruff check .
+	@$(ENV)/mypy
+	@PYTHONPATH=. $(ENV)/lint-imports
+	@$(ENV)/pytest tests
+
+test: check ## everything that must hold: check, the stories in e2e/, short forms of the benches
+	@$(ENV)/pytest e2e
+
+format: setup ## put all code into the house's format and mend what the linter can
+	@$(ENV)/ruff format . && $(ENV)/ruff check --fix .
+
+generate: setup ## make the gRPC stubs anew from tier.proto
+	@PATH="$(CURDIR)/$(ENV):$$PATH" $(ENV)/python -m grpc_tools.protoc -I protocol \
+	  --python_out=protocol --mypy_out=protocol --grpc_python_out=protocol --mypy_grpc_out=protocol \
+	  protocol/pagoda_protocol/tier/tier.proto
+
+bench: setup ## measure: make bench NAME=reuse (no NAME lists them)
+	@$(ENV)/python -m bench $(NAME)
+
+clean: ## remove the environment and what tools left behind
+	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build bench/results
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

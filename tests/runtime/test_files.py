@@ -1,0 +1,87 @@
+"""Key files and live files, on a real file system."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from pagoda_protocol.tenants import digest_secret
+from pagoda_runtime.files import KeyFileError, LiveFile, read_digest_key, read_pool_secret
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> bytes:
+    pool = bytes(range(32))
+    (tmp_path / "pool").write_bytes(pool)
+    (tmp_path / "digest").write_bytes(digest_secret(pool))
+    return pool
+
+
+def test_a_pool_secret_and_its_digest_key_are_read(tmp_path: Path, secret: bytes) -> None:
+    assert read_pool_secret(tmp_path) == (secret, digest_secret(secret))
+
+
+def test_a_router_needs_the_digest_key_alone(tmp_path: Path, secret: bytes) -> None:
+    (tmp_path / "pool").unlink()
+    assert read_digest_key(tmp_path) == digest_secret(secret)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("digest", bytes(32), "is not HMAC"),
+        ("pool", b"short", "expected 32 random bytes, found 5"),
+        ("pool", None, "cannot be read"),
+    ],
+)
+def test_a_wrong_key_file_is_named(
+    tmp_path: Path, secret: bytes, name: str, content: bytes | None, message: str
+) -> None:
+    path = tmp_path / name
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(KeyFileError, match=message):
+        read_pool_secret(tmp_path)
+
+
+def replace(path: Path, text: str) -> None:
+    """Replace a file as a mounted ConfigMap is replaced: by a rename."""
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    new.rename(path)
+
+
+def test_a_live_file_gives_the_new_value_and_keeps_the_last_good_one(tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text("[1]")
+    live = LiveFile(path, json.loads)
+    assert live.value == [1]
+    assert not live.refresh()
+    replace(path, "[1, 2]")
+    assert live.refresh()
+    assert live.value == [1, 2]
+    replace(path, "[1, 2")
+    assert not live.refresh()
+    path.unlink()
+    assert not live.refresh()
+    assert live.value == [1, 2]
+    replace(path, "[3]")
+    assert live.refresh()
+    assert live.value == [3]
+
+
+async def test_a_followed_file_calls_back_with_each_new_value(tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text("1")
+    seen: asyncio.Queue[int] = asyncio.Queue()
+    live = LiveFile(path, json.loads)
+    async with live.following(seen.put_nowait):
+        replace(path, "2")
+        assert await asyncio.wait_for(seen.get(), 10) == 2
+
+
+def test_a_live_file_that_is_bad_from_the_start_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text("{")
+    with pytest.raises(ValueError):
+        LiveFile(path, json.loads)
