@@ -20,7 +20,8 @@ EXTRA_PROMPT_EMBEDDING = 2
 def block_address(parent: bytes, tokens: Sequence[int], extras: Mapping[int, bytes] | None = None) -> bytes:
     """Return the 32-byte address of the block holding `tokens` after `parent`.
 
-    `tokens` go in as little-endian u32; each extra as tag u8, length u32le, bytes, in ascending order of tags.
+    `tokens` go in as little-endian u32; each extra as tag u8, length u32le, bytes, in ascending order of tags. How many
+    tokens a block has is part of the namespace, hence of the root, so none of these bytes can be read in two ways.
 
     Raises:
         ValueError: `parent` is not 32 bytes, or a token or tag is out of range.
@@ -39,6 +40,7 @@ def block_address(parent: bytes, tokens: Sequence[int], extras: Mapping[int, byt
 
 def chain_addresses(root: bytes, tokens: Sequence[int], block_tokens: int) -> list[bytes]:
     """Return the address of every full block of `tokens`, first to last; a partial tail has none."""
+    assert block_tokens > 0, block_tokens
     addresses = []
     parent = root
     for start in range(0, len(tokens) - block_tokens + 1, block_tokens):

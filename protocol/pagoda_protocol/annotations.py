@@ -23,12 +23,20 @@ class AnnotationError(ValueError):
 
 @dataclass(frozen=True)
 class PrefixHit:
-    """One hint: `tokens` of the prefix behind `digest` (16 bytes) are resident in `tier`."""
+    """One hint: `tokens` of the prefix behind `digest` (16 bytes) are resident in `tier`.
+
+    Raises:
+        AnnotationError: a value that has no written form.
+    """
 
     digest: bytes
     tokens: int
     tier: str
     heat: int
+
+    def __post_init__(self) -> None:
+        if len(self.digest) != 16 or self.tier not in TIERS or self.tokens < 0 or self.heat < 0:
+            raise AnnotationError(f"not a hit: {self.digest.hex()}:{self.tokens}:{self.tier}:{self.heat}")
 
 
 def bucket(value: int) -> int:
@@ -39,7 +47,7 @@ def bucket(value: int) -> int:
 def encode_prefix_hits(hits: Iterable[PrefixHit]) -> str:
     """Write as many hits as fit in 4 KiB, hottest first, then longest; equal sets give equal values."""
     value = f"{_VERSION};"
-    ordered = sorted(hits, key=lambda hit: (-bucket(hit.heat), -bucket(hit.tokens), hit.digest))
+    ordered = sorted(hits, key=lambda hit: (-bucket(hit.heat), -bucket(hit.tokens), hit.digest, TIERS.index(hit.tier)))
     for number, hit in enumerate(ordered):
         entry = f"{hit.digest.hex()}:{bucket(hit.tokens)}:{hit.tier}:{bucket(hit.heat)}"
         separator = "," if number else ""
@@ -67,12 +75,11 @@ def _decode_entry(entry: str) -> PrefixHit:
         raise AnnotationError(f"expected digest:tokens:tier:heat, got {entry[:64]!r}")
     digest, tokens, tier, heat = parts
     try:
-        raw = bytes.fromhex(digest)
-        hit = PrefixHit(raw, int(tokens), tier, int(heat))
+        hit = PrefixHit(bytes.fromhex(digest), int(tokens), tier, int(heat))
     except ValueError as error:
         raise AnnotationError(f"not a hit: {entry[:64]!r}: {error}") from error
-    if len(raw) != 16 or digest != raw.hex() or tier not in TIERS or hit.tokens < 0 or hit.heat < 0:
-        raise AnnotationError(f"not a hit: {entry[:64]!r}")
+    if (digest, tokens, heat) != (hit.digest.hex(), str(hit.tokens), str(hit.heat)):
+        raise AnnotationError(f"not a hit: {entry[:64]!r}")  # Python reads "1_0" and " 1" as numbers too
     return hit
 
 
@@ -92,7 +99,7 @@ def decode_cache_epoch(value: str) -> tuple[str, bytes]:
         raw = bytes.fromhex(epoch)
     except ValueError as error:
         raise AnnotationError(f"not a cache epoch: {value[:96]!r}") from error
-    if not container_id or len(raw) != 16:
+    if not container_id or len(raw) != 16 or epoch != raw.hex():
         raise AnnotationError(f"not a cache epoch: {value[:96]!r}")
     return container_id, raw
 

@@ -8,7 +8,9 @@ digests of two questions on one long document differ from the first byte on):
     prompt FF FE                                                                      of a text completion
     u32le u32le …  FE                                                                 of a prompt of token ids
 
-A field that is absent is written as F8, so that it differs from an empty one. A digest is taken at each absolute
+A field that is absent is written as F8, so that it differs from an empty one. Text is UTF-8 in which a lone surrogate
+(JSON can carry one) has its three-byte form: different requests have different streams, and no text holds a byte above
+F7. A digest is taken at each absolute
 multiple of 512 bytes and after each message. The hash is BLAKE2b-128 keyed with the pool's digest key: without the key
 nobody can confirm a guessed prompt.
 """
@@ -61,12 +63,12 @@ def request_points(key: bytes, scope: str, template_digest: bytes, body: Mapping
     Of a completion with several prompts the first one counts.
 
     Raises:
-        DigestError: the body has neither messages nor a prompt of a known form.
+        DigestError: the body has neither messages nor a prompt of a known form, or a field that has no bytes.
     """
     if "messages" in body:
         return chat_points(key, scope, template_digest, body, _messages(body["messages"]))
     prompt = body.get("prompt")
-    model = str(body.get("model", ""))
+    model = _model(body)
     if isinstance(prompt, list) and prompt and isinstance(prompt[0], (str, list)):
         prompt = prompt[0]
     if isinstance(prompt, str):
@@ -79,9 +81,13 @@ def request_points(key: bytes, scope: str, template_digest: bytes, body: Mapping
 def chat_points(
     key: bytes, scope: str, template_digest: bytes, body: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]
 ) -> list[DigestPoint]:
-    """Return the digest points of `messages` under the other fields of a chat `body`."""
+    """Return the digest points of `messages` under the other fields of a chat `body`.
+
+    Raises:
+        DigestError: a field that has no bytes.
+    """
     head = {name: body[name] for name in _HEAD_FIELDS if body.get(name) is not None}
-    stream = _Stream(key, scope, str(body.get("model", "")), "chat", template_digest, canonical_json(head))
+    stream = _Stream(key, scope, _model(body), "chat", template_digest, _json(head))
     for message in messages:
         stream.add_message(message)
     return stream.points
@@ -95,9 +101,17 @@ def text_points(key: bytes, scope: str, model: str, prompt: str) -> list[DigestP
 
 
 def token_points(key: bytes, scope: str, model: str, tokens: Sequence[int]) -> list[DigestPoint]:
-    """Return the digest points of a prompt given as token ids; `content_bytes` is then four per token."""
+    """Return the digest points of a prompt given as token ids; `content_bytes` is then four per token.
+
+    Raises:
+        DigestError: a token id that is no u32.
+    """
+    try:
+        prompt = struct.pack(f"<{len(tokens)}I", *tokens)
+    except struct.error as error:
+        raise DigestError(f"prompt: expected token ids: {error}") from error
     stream = _Stream(key, scope, model, "tokens", b"", _ABSENT)
-    stream.add_prompt(struct.pack(f"<{len(tokens)}I", *tokens), b"")
+    stream.add_prompt(prompt, b"")
     return stream.points
 
 
@@ -139,9 +153,9 @@ class _Stream:
     def add_message(self, message: Mapping[str, Any]) -> None:
         others = {name: value for name, value in message.items() if name not in _MESSAGE_FIELDS and value is not None}
         content = content_text(message.get("content"))
-        self._feed(b"".join(_optional(message.get(name)) + _END_FIELD for name in ("role", "name")))
-        self._feed((canonical_json(others) if others else _ABSENT) + _END_FIELD)
-        self._feed(_optional(content), is_content=True)
+        self._feed(b"".join(_optional(name, message.get(name)) + _END_FIELD for name in ("role", "name")))
+        self._feed((_json(others) if others else _ABSENT) + _END_FIELD)
+        self._feed(_optional("content", content), is_content=content is not None)
         self._finish_message(_END_FIELD + _END_MESSAGE)
 
     def add_prompt(self, prompt: bytes, end: bytes) -> None:
@@ -151,11 +165,9 @@ class _Stream:
     def _finish_message(self, end: bytes) -> None:
         self._feed(end)
         self._num_messages += 1
-        if not self.points or self.points[-1].position != self._position:
-            self._take(0)
-        else:  # a multiple of 512 fell on the end of the message: the end says more
-            self.points.pop()
-            self._take(0)
+        if self.points and self.points[-1].position == self._position:
+            self.points.pop()  # a multiple of 512 fell on the end of the message: the end says more
+        self._take(0)
 
     def _feed(self, data: bytes, is_content: bool = False) -> None:
         for start, piece in _pieces(data, self._position):
@@ -187,9 +199,27 @@ def _is_token(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**32
 
 
-def _optional(value: Any) -> bytes:
-    return _ABSENT if value is None else _utf8(str(value))
+def _model(body: Mapping[str, Any]) -> str:
+    model = body.get("model", "")
+    if not isinstance(model, str):
+        raise DigestError("model: expected a string")
+    return model
+
+
+def _optional(name: str, value: Any) -> bytes:
+    if value is None:
+        return _ABSENT
+    if not isinstance(value, str):  # "1" and 1 are different requests
+        raise DigestError(f"{name}: expected a string")
+    return _utf8(value)
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return canonical_json(value)
+    except (ValueError, RecursionError) as error:  # Python's parser lets NaN in
+        raise DigestError(f"not JSON: {error}") from error
 
 
 def _utf8(text: str) -> bytes:
-    return text.encode("utf-8", errors="backslashreplace")
+    return text.encode("utf-8", errors="surrogatepass")

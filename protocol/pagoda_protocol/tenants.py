@@ -30,11 +30,14 @@ def digest_secret(pool_secret: bytes) -> bytes:
 
 def tenant_root(pool_secret: bytes, namespace: bytes, scope: str) -> bytes:
     """Return the 32-byte value that the chain of `scope` starts from."""
+    _check_length("namespace", namespace)
     return hmac.new(pool_secret, b"root" + namespace + scope.encode(), hashlib.sha256).digest()
 
 
 def crossing(pool_secret: bytes, namespace: bytes, address: bytes, scope: str) -> bytes:
     """Return the chain value after a public prefix that ends at `address`, for what `scope` appends to it."""
+    _check_length("namespace", namespace)
+    _check_length("address", address)
     return hmac.new(pool_secret, b"cross" + namespace + address + scope.encode(), hashlib.sha256).digest()
 
 
@@ -44,19 +47,24 @@ def tenant_tag(pool_secret: bytes, scope: str) -> int:
 
 
 def key_hash(api_key: str) -> str:
-    """Return how an API key is written in the tenants file: `sha256:` and 64 hex digits."""
-    return "sha256:" + hashlib.sha256(api_key.encode()).hexdigest()
+    """Return how an API key is written in the tenants file: `sha256:` and 64 hex digits.
+
+    Total: a header's bytes that are no UTF-8 come as lone surrogates, and are a key that nobody has.
+    """
+    return "sha256:" + hashlib.sha256(api_key.encode(errors="surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True)
 class Tenants:
-    """The callers a pool knows, by the hash of their API key. Empty means that no key is asked for."""
+    """The callers a pool knows, by the hash of their API key. `Tenants()` asks for no key."""
 
     scopes_by_key_hash: Mapping[str, str] = field(default_factory=dict)
+    is_closed: bool = False
+    """True: a key is asked for even when nobody has one, so that a file without tenants lets nobody in."""
 
     def scope_of(self, authorization: str | None) -> str | None:
         """Return the scope that an `Authorization` header proves, or None if it proves none."""
-        if not self.scopes_by_key_hash:
+        if not self.scopes_by_key_hash and not self.is_closed:
             return ANONYMOUS_SCOPE
         scheme, _, token = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not token:
@@ -83,8 +91,8 @@ def parse_tenants(text: str) -> Tenants:
         if not isinstance(entry, dict) or set(entry) != {"name", "keyHashes"}:
             raise TenantsError(f'{path}: expected exactly the fields "name" and "keyHashes"')
         name, hashes = entry["name"], entry["keyHashes"]
-        if not isinstance(name, str) or not 1 <= len(name) <= 253:
-            raise TenantsError(f"{path}.name: expected a string of 1 to 253 characters")
+        if not isinstance(name, str) or not 1 <= len(name) <= 253 or not name.isprintable():
+            raise TenantsError(f"{path}.name: expected a string of 1 to 253 printable characters")
         if name in names:
             raise TenantsError(f"{path}.name: {name!r} is there twice")
         names.add(name)
@@ -97,7 +105,13 @@ def parse_tenants(text: str) -> Tenants:
             if value in scopes:
                 raise TenantsError(f"{where}: the same key belongs to another entry")
             scopes[value] = f"tenant:{name}"
-    return Tenants(scopes)
+    return Tenants(scopes, is_closed=True)
+
+
+def _check_length(name: str, value: bytes) -> None:
+    """Refuse a part whose length varies: concatenated with others it could spell another input."""
+    if len(value) != 32:
+        raise ValueError(f"{name}: expected 32 bytes, got {len(value)}")
 
 
 def _is_key_hash(value: str) -> bool:

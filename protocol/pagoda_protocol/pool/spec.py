@@ -317,7 +317,7 @@ _MODEL_NAME = text(
     r"[A-Za-z0-9][-A-Za-z0-9._/:@+]*", "letters, digits and any of - . _ / : @ +, a letter or digit first", 253
 )
 _DISTRIBUTION = text(r"[A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?", "the name of an installed Python package", 214)
-_ABSOLUTE_PATH = text(r"/[^\x00-\x1f\x7f]*", "an absolute path", 4096)
+_ABSOLUTE_PATH = text(r"/[^\x00-\x1f\x7f\ud800-\udfff]*", "an absolute path", 4096)
 _IMAGE = text(r"[A-Za-z0-9][-A-Za-z0-9._/:@]*", "an image reference", 512)
 _SECRET_NAME = text(
     r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", "the name of a Secret: lower-case letters, digits, dashes and dots", 253
