@@ -604,18 +604,26 @@ class SettleRequest(_message.Message):
 
     ATTACHMENT_FIELD_NUMBER: _builtins.int
     LEASE_IDS_FIELD_NUMBER: _builtins.int
+    SUSPECT_SLOTS_FIELD_NUMBER: _builtins.int
     attachment: _builtins.bytes
     @_builtins.property
-    def lease_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def lease_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """a lease has the id of the request that asked for it, so that it can be settled unseen"""
+
+    @_builtins.property
+    def suspect_slots(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """what the engine copied from them failed verification: verify again or drop"""
+
     def __init__(
         self,
         *,
         attachment: _builtins.bytes = ...,
         lease_ids: _abc.Iterable[_builtins.str] | None = ...,
+        suspect_slots: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment", b"attachment", "lease_ids", b"lease_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment", b"attachment", "lease_ids", b"lease_ids", "suspect_slots", b"suspect_slots"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
