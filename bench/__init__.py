@@ -1,0 +1,1 @@
+"""Benches: `python -m bench NAME`. Each compares its arms inside one run and prints ratios."""

@@ -26,6 +26,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+import pymemcache
+
 from pagoda_protocol.pool.arguments import (
     Command,
     EnginePlacement,
@@ -154,9 +157,16 @@ class Program:
         """Send a signal to this process alone."""
         os.kill(self.pid, number)
 
+    def family(self) -> list[int]:
+        """The pids of this process and of all processes below it."""
+        process = psutil.Process(self.pid)
+        return [self.pid, *(child.pid for child in process.children(recursive=True))]
+
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
-        self.signal(signal.SIGKILL)
+        """SIGKILL it with all processes below it, and wait until it is gone."""
+        for pid in self.family():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         assert self.process is not None
         self.process.wait(STOP_SECONDS)
         self.process = None
@@ -301,6 +311,16 @@ class Pods:
     def memcached(self, number: int = 0) -> Program:
         """A memcached node."""
         return self.programs[f"memcached {number}"]
+
+    def memcached_items(self) -> float:
+        """Return how many items all memcached nodes hold."""
+        total = 0.0
+        for name, program in self.programs.items():
+            if name.startswith("memcached"):
+                client = pymemcache.Client((_HOST, program.port), timeout=5)
+                total += client.stats()[b"curr_items"]
+                client.close()
+        return total
 
     @property
     def router(self) -> Program:

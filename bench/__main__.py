@@ -1,0 +1,36 @@
+"""`python -m bench NAME [--quick]`: run one bench; its last line is one JSON object."""
+
+import argparse
+import importlib
+import sys
+import tempfile
+from pathlib import Path
+
+from bench.report import Result, publish
+
+BENCHES = {
+    "reuse": "TTFT of a repeated long prefix from each tier, against computing it",
+    "overhead": "throughput with the sidecar attached against without, nothing to reuse",
+    "pool": "set and get over the pool client against pymemcache",
+}
+
+
+def main() -> int:
+    """Parse, run, publish."""
+    lines = "\n".join(f"  {name:10} {what}" for name, what in BENCHES.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description=f"benches:\n{lines}", formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("name", choices=sorted(BENCHES), help="which bench")
+    parser.add_argument("--quick", action="store_true", help="a short form: shows that it works, not what it gives")
+    parser.add_argument("--results", type=Path, default=Path("bench/results"), help="folder for the table and plot")
+    arguments = parser.parse_args()
+    module = importlib.import_module(f"bench.{arguments.name}")
+    with tempfile.TemporaryDirectory(prefix="pagoda-bench-") as folder:
+        result: Result = module.run(arguments.quick, Path(folder))
+    publish(result, arguments.results)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""memcached stopped, killed or black-holed under load: no failed request, right tokens, hits resume by themselves."""
+
+import concurrent.futures
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.support.pods import Answer, Pods, Program
+from tests.system.conftest import StartPods
+
+WORDS = "one prefix that everybody shares and that the pool holds for all of them " * 12
+NEW_TOKENS = 8
+
+
+@pytest.fixture(scope="module")
+def pods(start_pods: StartPods) -> Pods:
+    return start_pods(replicas=2)
+
+
+def ask(pods: Pods, pod: str, prompt: str) -> Answer:
+    answer = pods.engine(pod).complete(prompt, max_tokens=NEW_TOKENS, ignore_eos=True)
+    assert sum(answer.sources.values()) == answer.usage["prompt_tokens"]
+    return answer
+
+
+def put_into_pool(pods: Pods, prompt: str) -> Answer:
+    """Make chat-0 compute and see `prompt` twice, and wait until the pool holds it."""
+    before = pods.memcached_items()
+    answer = ask(pods, "chat-0", prompt)
+    ask(pods, "chat-0", prompt)
+    blocks = (answer.usage["prompt_tokens"] - 1) // 16
+    end = time.monotonic() + 30
+    while pods.memcached_items() < before + blocks - 4:  # a shared beginning may be there already
+        assert time.monotonic() < end, "the pool was never filled"
+        time.sleep(0.05)
+    return answer
+
+
+@contextlib.contextmanager
+def stopped(node: Program) -> Iterator[None]:
+    node.signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        node.signal(signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def killed(node: Program) -> Iterator[None]:
+    node.kill()
+    try:
+        yield
+    finally:
+        node.start()
+
+
+@contextlib.contextmanager
+def ended(node: Program) -> Iterator[None]:
+    node.stop()
+    try:
+        yield
+    finally:
+        node.start()
+
+
+@pytest.mark.parametrize("fault", [ended, killed, stopped], ids=["stopped", "killed", "black-holed"])
+def test_requests_are_served_through_a_dead_pool_and_hits_resume(
+    pods: Pods, fault: Callable[[Program], contextlib.AbstractContextManager[None]]
+) -> None:
+    name = fault.__name__
+    cold = put_into_pool(pods, f"{name} before {WORDS}")
+    before = ask(pods, "chat-1", f"{name} before {WORDS}")
+    assert before.sources["pool"] > 0
+    assert before.text == cold.text
+    wanted = put_into_pool(pods, f"{name} during {WORDS}")
+    with concurrent.futures.ThreadPoolExecutor(4) as executor:
+        # Load that goes on over the moment of the fault, on both pods, each prompt new to its pod.
+        load = [
+            executor.submit(ask, pods, f"chat-{number % 2}", f"{name} load {number} {WORDS}") for number in range(8)
+        ]
+        with fault(pods.memcached()):
+            during = [executor.submit(ask, pods, "chat-1", f"{name} during {WORDS}") for _ in range(4)]
+            assert {future.result(120).text for future in during} == {wanted.text}
+            for future in load:
+                future.result(120)
+    # Nobody is restarted but the node itself; within the breaker's probing time its items count again.
+    end = time.monotonic() + 60
+    attempt = 0
+    while True:
+        attempt += 1
+        prompt = f"{name} after {attempt} {WORDS}"
+        put_into_pool_quietly(pods, prompt)
+        if ask(pods, "chat-1", prompt).sources["pool"] > 0:
+            break
+        assert time.monotonic() < end, "hits never resumed"
+
+
+def put_into_pool_quietly(pods: Pods, prompt: str) -> None:
+    ask(pods, "chat-0", prompt)
+    ask(pods, "chat-0", prompt)
+    time.sleep(0.5)
+
+
+def test_misses_through_a_dead_node_are_counted(pods: Pods) -> None:
+    text = pods.sidecar("chat-1").get("/metrics")[1]
+    assert "pagoda_pool_operations_total{" in text

@@ -1,0 +1,93 @@
+"""Requests find the pod that holds their prefix, through the real router; a dead engine's credit is gone (CASES K1)."""
+
+import time
+
+import pytest
+
+from tests.support.pods import Answer, Pods, RequestFailed
+from tests.system.conftest import StartPods
+
+SYSTEM = "You keep the log of a lighthouse. You answer shortly and never invent a ship. " * 8
+BLOCK = 16
+
+
+@pytest.fixture(scope="module")
+def pods(start_pods: StartPods) -> Pods:
+    return start_pods(replicas=2, with_router=True)
+
+
+def turn(pods: Pods, messages: list[dict[str, str]], question: str) -> tuple[Answer, dict[str, str]]:
+    """Ask a question, append question and answer to the conversation, return answer and parsed route header."""
+    messages.append({"role": "user", "content": question})
+    answer = pods.router.chat(messages, max_tokens=12, ignore_eos=True)
+    messages.append({"role": "assistant", "content": answer.text})
+    header = next(value for name, value in answer.headers.items() if name.lower() == "x-pagoda-route")
+    return answer, dict(part.split("=", 1) for part in header.split(";"))
+
+
+def settle(pods: Pods) -> None:
+    """Wait until digests of what was answered had time to reach the router (reported each 100 ms, then streamed)."""
+    time.sleep(1.5)
+
+
+def test_a_conversation_returns_to_the_pod_that_holds_it(pods: Pods) -> None:
+    for name in ("a", "b", "c"):
+        messages = [{"role": "system", "content": f"{name} {SYSTEM}"}]
+        _, first = turn(pods, messages, "Which ship came last?")
+        for question in ("And before it?", "And the first one?"):
+            settle(pods)
+            answer, route = turn(pods, messages, question)
+            assert route["pod"] == first["pod"], route
+            assert route["reason"] == "prefix", route
+            assert answer.sources["compute"] < answer.usage["prompt_tokens"] / 2
+            assert int(route["tokens"]) <= answer.usage["prompt_tokens"] - answer.sources["compute"], (
+                "what the router believes is a lower bound of what the pod holds"
+            )
+
+
+def test_the_digests_cover_most_of_what_a_pod_can_reuse(pods: Pods) -> None:
+    messages = [{"role": "system", "content": f"coverage {SYSTEM}"}]
+    turn(pods, messages, "Which ship came last?")
+    settle(pods)
+    answer, route = turn(pods, messages, "And before it?")
+    reused = answer.usage["prompt_tokens"] - answer.sources["compute"]
+    assert int(route["tokens"]) >= reused - 4 * BLOCK, (route, answer.sources)
+
+
+def test_a_killed_engine_has_no_device_credit_and_its_ram_credit_is_real(pods: Pods) -> None:
+    messages = [{"role": "system", "content": f"k1 {SYSTEM}"}]
+    _, route = turn(pods, messages, "Which ship came last?")
+    pod = route["pod"]
+    settle(pods)
+    pods.wait_idle(pod)
+    _, text = pods.sidecar(pod).get("/v1/prefixes?follow=false")
+    assert '"device"' in text
+    pods.engine(pod).kill()
+    end = time.monotonic() + 10
+    while '"device"' in rows_of(pods, pod):
+        assert time.monotonic() < end, "device rows outlived their engine"
+        time.sleep(0.05)
+    # Nobody is refused meanwhile, and the other pod is the one that answers.
+    other, route = turn(pods, list(messages), "And before it?")
+    assert route["pod"] != pod
+    assert other.text
+    pods.engine(pod).start()
+    pods.engine(pod).wait_ready()
+    settle(pods)
+    # What the sidecar republished as RAM is what a request finds there.
+    assert '"ram"' in rows_of(pods, pod)
+    direct = pods.engine(pod).chat([*messages, {"role": "user", "content": "And before it?"}], max_tokens=4)
+    assert direct.sources["device"] == 0
+    assert direct.sources["ram"] > 0
+
+
+def rows_of(pods: Pods, pod: str) -> str:
+    _, text = pods.sidecar(pod).get("/v1/prefixes?follow=false")
+    return "\n".join(line for line in text.splitlines() if '"rows"' in line)
+
+
+def test_a_prompt_that_cannot_fit_is_refused_at_once_through_the_router(pods: Pods) -> None:
+    with pytest.raises(RequestFailed) as failure:
+        pods.router.complete("word " * 3000, max_tokens=4)
+    assert failure.value.status == 400
+    assert "context_length_exceeded" in str(failure.value)
