@@ -28,9 +28,14 @@ def start_pods(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> It
 
         def start(*, with_router: bool = False, exact: bool = True, **options: Any) -> Pods:
             settings: dict[str, Any] = {
-                "source": {"local": {"path": str(checkpoint)}}, "kv_memory": "1Mi", "ram": "32Mi", "pool_memory": "64Mi",
-                "max_model_tokens": 1024, "max_batch_tokens": 64, "max_sequences": 8,
-            }  # fmt: skip
+                "source": {"local": {"path": str(checkpoint)}},
+                "kv_memory": "1Mi",
+                "ram": "32Mi",
+                "pool_memory": "64Mi",
+                "max_model_tokens": 1024,
+                "max_batch_tokens": 64,
+                "max_sequences": 8,
+            }
             folder = tmp_path_factory.mktemp("pods")
             document = manifest(**(settings | options))
             return stack.enter_context(running_pods(folder, document, threads=1, exact=exact, with_router=with_router))
