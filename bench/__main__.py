@@ -11,6 +11,7 @@ from bench.report import Result, publish
 BENCHES = {
     "reuse": "TTFT of a repeated long prefix from each tier, against computing it",
     "overhead": "throughput with the sidecar attached against without, nothing to reuse",
+    "blackhole": "TTFT with a pool that never answers, against none",
     "pool": "set and get over the pool client against pymemcache",
 }
 
