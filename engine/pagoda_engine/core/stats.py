@@ -1,0 +1,24 @@
+"""What an engine says of itself at one moment."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class EngineStats:
+    """Counts at the end of the last step. `num_free + num_cached + num_referenced` is the number of pages."""
+
+    num_running: int = 0  # admitted, without those that load
+    num_waiting: int = 0  # not admitted, or loading
+    num_loading: int = 0  # of the waiting ones
+    num_following: int = 0  # of the running ones: they wait for a block that an earlier request computes
+    kv_usage: float = 0.0  # referenced pages, 0..1
+    num_free: int = 0
+    num_cached: int = 0  # unreferenced, in the prefix table
+    num_referenced: int = 0
+    loads_in_flight: int = 0  # tier threads may write into their pages, also of requests that are gone
+    stores_in_flight: int = 0  # blocks that wait for a store or are being stored
+    num_claims: int = 0  # blocks that some request has undertaken to compute or load
+    num_preemptions: int = 0  # since the start
+    prefill_tokens_per_second: float = 0.0  # 0 until measured
+    outstanding_seconds: float = 0.0  # predicted work of all requests held
+    free_work_seconds: float = 0.0  # work it holds without slowing others by more than 20 %
