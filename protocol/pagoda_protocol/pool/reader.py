@@ -6,6 +6,7 @@ look at values before that.
 """
 
 import difflib
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -148,7 +149,7 @@ class Reader:
         return f'did you mean "{spellings[near[0]]}"?' if near else f"known here: {', '.join(self._known)}"
 
     def _at(self, key: str) -> str:
-        key = key if re.fullmatch(r"[A-Za-z0-9_-]{1,64}", key) else f'"{key:.64}"'
+        key = key if re.fullmatch(r"[A-Za-z0-9_-]{1,64}", key) else _quoted(key)
         return f"{self.path}.{key}" if self.path else key
 
 
@@ -249,13 +250,18 @@ def describe(value: object) -> str:
         case int() | float():
             return f"is a number ({value!r:.40})"
         case str():
-            return f'is the string "{value:.60}"' if value else "is an empty string"
+            return f"is the string {_quoted(value)}" if value else "is an empty string"
         case Mapping():
             return "is a mapping"
         case Sequence():
             return "is a list"
         case _:
             return f"is a {type(value).__name__}"
+
+
+def _quoted(value: str) -> str:
+    """Write a string on one line and in characters that any terminal takes."""
+    return json.dumps(value[:60], ensure_ascii=False).encode("utf-8", "backslashreplace").decode()
 
 
 def _sequence(maximum: int) -> Callable[[object], Sequence[object]]:

@@ -246,7 +246,7 @@ def _limits(limits: Reader) -> Limits:
 
 
 def _cache(cache: Reader) -> Cache:
-    ram = cache.optional_child("ram", lambda ram: ram.required("size", size(16 * MEBI, _MAX_SIZE), 'such as "8Gi"'))
+    ram = cache.optional_child("ram", lambda ram: ram.required("size", size(16 * MEBI, _MAX_SIZE), _GIVE_SIZE))
     return Cache(
         ram_bytes=ram or 0,
         pool=cache.optional_child("pool", _memcached),
@@ -258,7 +258,7 @@ def _memcached(pool: Reader) -> ManagedPool | ExternalPool:
     members: dict[str, Callable[[Reader], ManagedPool | ExternalPool]] = {
         "managed": lambda managed: ManagedPool(
             replicas=managed.optional("replicas", integer(1, 100), 1),
-            memory_per_replica_bytes=managed.required("memoryPerReplica", size(64 * MEBI, _MAX_SIZE), 'such as "8Gi"'),
+            memory_per_replica_bytes=managed.required("memoryPerReplica", size(64 * MEBI, _MAX_SIZE), _GIVE_SIZE),
         ),
         "external": lambda external: ExternalPool(external.required_list("addresses", _HOST_PORT, 100)),
     }
@@ -308,6 +308,7 @@ def _check_external_secret(pool: InferencePool, problems: Problems) -> None:
 
 
 _MAX_SIZE = 2**50  # 1 Pi
+_GIVE_SIZE = 'give a size such as "8Gi"'
 _POOL_NAME = text(
     r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?",
     "lower-case letters, digits and dashes, a letter first and no dash last",
