@@ -1,0 +1,3 @@
+from fake_program import main
+
+main("sidecar")
