@@ -1,0 +1,22 @@
+"""The memcached pool: the tier that all pods of a pool share.
+
+    pool         MemcachedPool, what the sidecar uses
+    nodes        PoolNode and pool-nodes.json           pure
+    rendezvous   which node an address lives on         pure
+    keys         item keys                              pure
+    items        what an item holds, splitting, checks  pure
+    meta         memcached's meta protocol              pure
+    exchanges    probe, fetch and store on one connection
+    connection   one socket, one deadline
+    node         one memcached: its connections, breaker and recovery
+
+Rules: a node that fails costs counted misses and one deadline, never an exception to the caller. Payload bytes go
+from the socket into the caller's memory and back without a copy of ours. Nothing is written into a destination once
+the call that lent it has returned or was cancelled.
+"""
+
+from pagoda_sidecar.pool.nodes import PoolNode, parse_nodes
+from pagoda_sidecar.pool.pool import MemcachedPool
+from pagoda_sidecar.pool.settings import PoolSettings
+
+__all__ = ["MemcachedPool", "PoolNode", "PoolSettings", "parse_nodes"]

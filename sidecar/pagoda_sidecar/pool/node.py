@@ -1,0 +1,154 @@
+"""One memcached node: its connections, and whether it is worth asking.
+
+    up ──failure──► down: operations raise NodeDown at once, a task pings ──answer──► up
+
+Only the ping spends time on a node that is down, never a request. A node that answers pings but fails at its work (a
+slow one) is pinged ever more rarely, until it has worked once.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+
+from pagoda_runtime.breaker import Breaker, BreakerState
+from pagoda_runtime.logs import fields
+from pagoda_runtime.metrics import Instrument
+from pagoda_sidecar.pool.connection import Connection
+from pagoda_sidecar.pool.errors import NodeBusy, NodeDown, NodeError, NodeFailed
+from pagoda_sidecar.pool.nodes import PoolNode
+from pagoda_sidecar.pool.settings import PoolSettings
+
+_log = logging.getLogger(__name__)
+
+OPERATIONS = ("probe", "fetch", "store")
+_WORK = ("fetch", "store")  # a probe moves next to nothing: its success says little about a slow node
+
+
+class Node:
+    """Lends connections; counts what happens to the node itself under the operation `ping`."""
+
+    def __init__(self, node: PoolNode, settings: PoolSettings, operations: Instrument, up: Instrument) -> None:
+        self.node = node
+        self._settings = settings
+        self._operations = operations
+        self._up = up
+        self._breaker = Breaker(max_failures=1, open_seconds=settings.retry_seconds)
+        self._gates = {name: asyncio.Semaphore(settings.connections_per_operation) for name in OPERATIONS}
+        self._idle: list[Connection] = []
+        self._recovery: asyncio.Task[None] | None = None
+        self._patience = settings.retry_seconds
+        self._is_retired = False
+
+    @property
+    def num_idle_connections(self) -> int:
+        """Connections that are open and not lent."""
+        return len(self._idle)
+
+    def count(self, operation: str, outcome: str, amount: int = 1) -> None:
+        """Count what became of `amount` operations on this node."""
+        self._operations.add(amount, node=self.node.name, operation=operation, outcome=outcome)
+
+    @contextlib.asynccontextmanager
+    async def connection(self, operation: str) -> AsyncIterator[Connection]:
+        """Lend a connection for one exchange; it is closed unless the exchange ended well.
+
+        Raises:
+            NodeError: there is none to be had, or whatever the exchange raised.
+        """
+        self._check_up()
+        async with self._turn(operation):
+            self._check_up()  # the node may have failed somebody else meanwhile: everybody waits for one deadline only
+            try:
+                async with self._lent() as connection:
+                    yield connection
+            except NodeFailed as error:
+                self._has_failed(error)
+                raise
+            if operation in _WORK and self._recovery is None:
+                self._patience = self._settings.retry_seconds
+
+    def retire(self) -> "asyncio.Task[None] | None":
+        """Close what is not lent now; what is lent, when it comes back. Nothing can be lent afterwards.
+
+        Returns the recovery, cancelled, for somebody to wait for.
+        """
+        self._is_retired = True
+        self._close_idle()
+        self._up.remove(node=self.node.name)
+        if self._recovery is not None:
+            self._recovery.cancel()
+        return self._recovery
+
+    def _check_up(self) -> None:
+        if self._is_retired or self._breaker.state is not BreakerState.CLOSED:
+            raise NodeDown(self.node.name)
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, operation: str) -> AsyncIterator[None]:
+        gate = self._gates[operation]
+        try:
+            async with asyncio.timeout(self._settings.operation_seconds):
+                await gate.acquire()
+        except TimeoutError as error:
+            raise NodeBusy(self.node.name) from error
+        try:
+            yield
+        finally:
+            gate.release()
+
+    @contextlib.asynccontextmanager
+    async def _lent(self) -> AsyncIterator[Connection]:
+        connection = self._take_idle() or await Connection.open(self.node, self._settings)
+        if not self._is_retired:
+            self._up.set(1, node=self.node.name)
+        try:
+            yield connection
+        finally:
+            if connection.is_clean and not self._is_retired:
+                self._idle.append(connection)
+            else:
+                connection.close()
+
+    def _take_idle(self) -> Connection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_stale:
+                return connection
+            connection.close()  # the node restarted: that is no failure if it accepts a new one
+        return None
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+    def _has_failed(self, error: NodeError) -> None:
+        self._breaker.failed()
+        self._close_idle()
+        if self._is_retired:
+            return
+        self._up.set(0, node=self.node.name)
+        if self._recovery is None:
+            _log.warning("memcached node left alone %s", fields(node=self.node.name, why=error))
+            self._recovery = asyncio.create_task(self._recover(), name=f"recover {self.node.name}")
+
+    async def _recover(self) -> None:
+        """Ping the node until it answers."""
+        while True:
+            await asyncio.sleep(self._patience)
+            if not self._breaker.allow():  # an operation that was still under way failed later than the first
+                continue
+            try:
+                connection = await Connection.open(self.node, self._settings)
+            except NodeFailed as error:
+                self._breaker.failed()
+                self.count("ping", error.outcome)
+                continue
+            break
+        self.count("ping", "answered")
+        self._idle.append(connection)
+        self._up.set(1, node=self.node.name)
+        self._patience = min(2 * self._patience, self._settings.max_retry_seconds)
+        self._recovery = None
+        self._breaker.succeeded()
+        _log.info("memcached node answers again %s", fields(node=self.node.name))
