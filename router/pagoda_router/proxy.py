@@ -1,0 +1,145 @@
+"""One OpenAI request: read, place, send, pass on; once more on another pod if the first one gave no byte."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import aiohttp
+from aiohttp import web
+
+from pagoda_protocol.tenants import Tenants
+from pagoda_router import headers
+from pagoda_router.errors import BodyTooLargeError, NoPodError, PodError, PodUnavailableError, RequestError
+from pagoda_router.fleet import Fleet
+from pagoda_router.instruments import Instruments
+from pagoda_router.placement import Placer, Routable
+from pagoda_router.pods import Pod
+from pagoda_router.policies import Decision
+from pagoda_router.relay import Relay
+from pagoda_router.requests import Points, digest_points, parse_request
+from pagoda_router.upstream import Deadlines, Outgoing, sent
+from pagoda_runtime.logs import fields
+
+_log = logging.getLogger(__name__)
+
+_MAX_TRIES = 2
+_THREAD_FROM_BYTES = 256 << 10  # smaller bodies are read faster than a thread is reached
+
+# Reasons of requests without digests.
+UNKNOWN_KEY = "unknown_key"
+NO_DIGESTS = "no_digests"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the proxy accepts and how long it waits."""
+
+    max_body_bytes: int = 8 << 20
+    deadlines: Deadlines = field(default_factory=Deadlines)
+
+
+class Proxy:
+    """Serves the paths that go to a pod."""
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        fleet: Fleet,
+        placer: Placer,
+        instruments: Instruments,
+        digest_key: bytes,
+        tenants: Callable[[], Tenants],
+        limits: Limits,
+    ) -> None:
+        self._session = session
+        self._fleet = fleet
+        self._placer = placer
+        self._instruments = instruments
+        self._digest_key = digest_key
+        self._tenants = tenants
+        self._limits = limits
+
+    async def completions(self, request: web.Request) -> web.StreamResponse:
+        """Serve `POST /v1/chat/completions` and `POST /v1/completions`.
+
+        Raises:
+            RequestError, NoPodError, PodError, PodSilentError, ClientGoneError: nothing was sent to the client.
+        """
+        body = await self._read_body(request)
+        if len(body) > _THREAD_FROM_BYTES:
+            routable = await asyncio.to_thread(self._facts, body, request.headers.get("Authorization"))
+        else:
+            routable = self._facts(body, request.headers.get("Authorization"))
+        return await self._forward(request, body, routable)
+
+    async def models(self, request: web.Request) -> web.StreamResponse:
+        """Serve `GET /v1/models`, which any pod can answer; it is no work."""
+        return await self._forward(request, None, Routable(0, 0, {}, NO_DIGESTS))
+
+    async def _forward(self, request: web.Request, body: bytes | None, routable: Routable) -> web.StreamResponse:
+        identity = headers.request_id(request.headers)
+        outgoing = Outgoing(request.method, request.path_qs, headers.to_pod(request.headers, identity), body)
+        tried: dict[Pod, PodError] = {}
+        while True:
+            try:
+                with self._placer.placed(routable, tried.keys()) as decision:
+                    if tried:
+                        self._instruments.retries.add(reason=next(iter(tried.values())).reason)
+                    return await self._try(request, outgoing, identity, decision)
+            except NoPodError:
+                if not tried:
+                    raise
+                raise next(iter(tried.values())) from None  # what happened first says more than that nobody is left
+            except PodError as error:
+                self._note_failure(decision.pod, error)
+                tried[decision.pod] = error
+                _log.info("pod gave no answer %s", fields(request=identity, reason=str(error)))
+                if len(tried) == _MAX_TRIES:
+                    raise
+
+    async def _try(
+        self, request: web.Request, outgoing: Outgoing, identity: str, decision: Decision
+    ) -> web.StreamResponse:
+        deadlines = self._limits.deadlines
+        async with sent(self._session, decision.pod, outgoing, deadlines) as upstream:
+            if upstream.response.status == 503:
+                raise PodUnavailableError(f"pod {decision.pod.name} answered 503")
+            passed = headers.to_client(upstream.response.headers, identity, decision)
+            return await Relay(request, passed, deadlines.idle, self._instruments).run(upstream)
+
+    def _note_failure(self, pod: Pod, error: PodError) -> None:
+        member = self._fleet.get(pod)
+        if member is not None and error.shows_not_ready:
+            member.readiness.failed(str(error))
+
+    async def _read_body(self, request: web.Request) -> bytes:
+        limit = self._limits.max_body_bytes
+        if (request.content_length or 0) > limit:
+            raise BodyTooLargeError(f"the body is larger than {limit} bytes")
+        body = bytearray()
+        try:
+            while chunk := await request.content.readany():
+                body += chunk
+                if len(body) > limit:
+                    raise BodyTooLargeError(f"the body is larger than {limit} bytes")
+        except (aiohttp.ClientPayloadError, web.HTTPBadRequest, web.RequestPayloadError) as error:
+            raise RequestError(f"the body cannot be read: {type(error).__name__}") from error
+        return bytes(body)
+
+    def _facts(self, raw: bytes, authorization: str | None) -> Routable:
+        """Return what the placer needs of a body. Thread-safe: reads only.
+
+        Raises:
+            RequestError: the body is not a JSON object.
+        """
+        parsed = parse_request(raw)
+        scope = self._tenants().scope_of(authorization)
+        points: dict[bytes, Points] | None = None
+        degraded: str | None = UNKNOWN_KEY  # the engine will refuse it; a guess at its prefix is nobody's business
+        if scope is not None:
+            points = digest_points(self._digest_key, scope, self._placer.template_digests(), parsed.body)
+            degraded = NO_DIGESTS if points is None else None
+        positions = [found[-1][1] for found in (points or {}).values() if found]
+        num_bytes = positions[0] if positions else parsed.num_bytes
+        return Routable(num_bytes, parsed.num_decode_tokens, points or {}, degraded)

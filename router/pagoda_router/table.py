@@ -1,0 +1,93 @@
+"""What one pod says it holds: digest → (tokens, tier, heat). Pure, bounded.
+
+Invariants: every row was published under the epoch that its tier has now, by the one stream that fills this table; a
+tier without an epoch has no rows; there are never more rows than `capacity`. Over capacity the rows go that were said
+longest ago; a row with heat is passed over once and its heat halved.
+"""
+
+import itertools
+from collections.abc import Mapping
+
+from pagoda_router.messages import DEVICE, RAM, TIERS, Epoch, Head, Row, Rows
+from pagoda_router.requests import Points
+from pagoda_router.work import NO_MATCH, Match
+
+_SHRUNK_PERCENT = 90  # of the capacity, after a shrink
+
+
+class HintTable:
+    """The rows of one hint stream, from its head on."""
+
+    def __init__(self, head: Head, capacity: int) -> None:
+        assert capacity > 0
+        self._epochs: dict[str, str | None] = dict(head.epochs)
+        self._capacity = capacity
+        self._rows: dict[bytes, Row] = {}  # in the order in which they were last said
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def apply(self, message: Rows | Epoch) -> None:
+        """Change the table as a line of the stream says."""
+        if isinstance(message, Epoch):
+            self._void(message.tier, message.epoch)
+            return
+        for digest in message.drop:
+            self._rows.pop(digest, None)
+        for digest, row in message.set.items():
+            self._rows.pop(digest, None)
+            # A row of a tier that holds nothing is said too early or too late; it is worth nothing either way.
+            if row[0] > 0 and self._epochs[DEVICE if row[1] else RAM] is not None:
+                self._rows[digest] = row
+                if len(self._rows) > self._capacity:
+                    self._shrink()
+
+    def resize(self, capacity: int) -> None:
+        """Set how many rows may be kept."""
+        assert capacity > 0
+        self._capacity = capacity
+        if len(self._rows) > capacity:
+            self._shrink()
+
+    def match(self, points: Points) -> Match:
+        """Return the longest known prefix among a request's points, and how much of it lies on the device."""
+        tokens = position = 0
+        for digest, at in reversed(points):
+            row = self._rows.get(digest)
+            if row is None:
+                continue
+            if tokens == 0:
+                tokens, position = row[0], at
+            if row[1]:
+                return Match(tokens, min(row[0], tokens), position)
+        return Match(tokens, 0, position) if tokens else NO_MATCH
+
+    def rows(self) -> Mapping[bytes, Row]:
+        """Return a copy of all rows, for tests and debugging."""
+        return dict(self._rows)
+
+    def check_integrity(self) -> None:
+        """Assert the invariants at the file's head."""
+        assert len(self._rows) <= self._capacity
+        for tier in TIERS:
+            if self._epochs[tier] is None:
+                assert not any(row[1] == (tier == DEVICE) for row in self._rows.values())
+
+    def _void(self, tier: str, epoch: str | None) -> None:
+        is_device = tier == DEVICE
+        self._rows = {digest: row for digest, row in self._rows.items() if row[1] != is_device}
+        self._epochs[tier] = epoch
+
+    def _shrink(self) -> None:
+        """Make room for a batch of rows: one by one would walk over the holes left at the dictionary's front."""
+        num_surplus = len(self._rows) - self._capacity * _SHRUNK_PERCENT // 100
+        for digest, (tokens, is_device, heat) in list(self._rows.items()):
+            if num_surplus == 0:
+                return
+            del self._rows[digest]
+            if heat >= 2:
+                self._rows[digest] = (tokens, is_device, heat / 2)
+            else:
+                num_surplus -= 1
+        for digest in list(itertools.islice(self._rows, num_surplus)):  # everything is hot: then by age alone
+            del self._rows[digest]
