@@ -66,9 +66,7 @@ def format_bytes(num_bytes: int) -> str:
 
 
 def _split(value: object, form: str) -> tuple[Fraction, str]:
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise QuantityError(f"{value!r:.60} is not a quantity; {form}")
-    match = _QUANTITY.fullmatch(str(value))
+    match = _QUANTITY.fullmatch(str(value)) if isinstance(value, (int, str)) else None
     if match is None:
         raise QuantityError(f"{value!r:.60} is not a quantity; {form}")
     number, exponent, unit = match.groups()

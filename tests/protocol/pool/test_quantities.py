@@ -29,6 +29,10 @@ def test_a_memory_quantity_is_read_exactly_and_rounded_up(value, num_bytes):
             """unknown unit 'x'; give bytes as a whole number, or a string such as "512Mi" or "8Gi", with one of the """
             "units Ki, Mi, Gi, Ti, Pi, Ei, k, M, G, T, P, E",
         ),
+        (
+            "1e999",
+            """'1e999' is not a quantity; give bytes as a whole number, or a string such as "512Mi" or "8Gi\"""",
+        ),
         ("9Ei", "more than 9223372036854775807 bytes; give less"),
     ],
 )
