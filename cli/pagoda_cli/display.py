@@ -6,17 +6,11 @@ the pool, so nothing here raises when the output is gone.
 
 import contextlib
 import sys
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from pagoda_cli.progress import Progress, is_worth_a_line
-
-if TYPE_CHECKING:
-    from rich.progress import TaskID
-
-_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
 
 
 class Display(ABC):
@@ -69,61 +63,14 @@ class PlainDisplay(Display):
             print(line, file=self._output, flush=True)
 
 
-class TerminalDisplay(Display):
-    """Coloured lines above one bar per starting part."""
-
-    def __init__(self, output: TextIO) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
-        from rich.progress import Progress as Bars
-
-        console = Console(file=output, soft_wrap=True)
-        columns = (TextColumn("{task.fields[title]}"), TextColumn("{task.description}"), BarColumn())
-        self._bars = Bars(*columns, TimeElapsedColumn(), console=console, transient=True, redirect_stdout=False)
-        self._tasks: dict[str, TaskID] = {}
-
-    def say(self, sentence: str) -> None:
-        """Show a sentence of `pagoda up` itself."""
-        self._print("pagoda", "bold", sentence, "bold")
-
-    def log(self, title: str, line: str) -> None:
-        """Show a line of the part `title`."""
-        self._print(title, _COLOURS[zlib.crc32(title.encode()) % len(_COLOURS)], line, "")
-
-    def progress(self, title: str, progress: Progress) -> None:
-        """Move the part's bar."""
-        if title not in self._tasks:
-            self._tasks[title] = self._bars.add_task("", title=title, total=100)
-            self._bars.start()
-        self._bars.update(self._tasks[title], description=progress.stage, completed=progress.percent)
-
-    def settle(self, title: str) -> None:
-        """Remove the part's bar; without bars nothing is redrawn any more."""
-        task = self._tasks.pop(title, None)
-        if task is not None:
-            self._bars.remove_task(task)
-            if not self._tasks:
-                self.close()
-
-    def close(self) -> None:
-        """Give the terminal back."""
-        with contextlib.suppress(OSError):
-            self._bars.stop()
-
-    def _print(self, title: str, title_style: str, line: str, style: str) -> None:
-        from rich.text import Text
-
-        text = Text.assemble((f"{title} │ ", title_style), (line, style))
-        with contextlib.suppress(OSError):
-            self._bars.console.print(text)
-
-
 @contextlib.contextmanager
 def open_display(output: TextIO = sys.stdout) -> Iterator[Display]:
     """Yield the display that suits `output`."""
     if not output.isatty():
         yield PlainDisplay(output)
         return
+    from pagoda_cli.terminal import TerminalDisplay
+
     display = TerminalDisplay(output)
     try:
         yield display

@@ -30,9 +30,9 @@ def main(kind: str) -> None:
     parser.add_argument("--port", type=int)
     options, _ = parser.parse_known_args()
     faults = {path.name.removeprefix(f"{kind}-") for path in Path(os.environ["PAGODA_FAKE"]).glob(f"{kind}-*")}
-    print(f"{kind} {options.name} begins", flush=True)
+    sys.stdout.write(f"{kind} {options.name} begins\n")
     if "broken" in faults:
-        print("no such weights", flush=True)
+        sys.stdout.write("no such weights\n")
         sys.exit(3)
     if "slow" in faults:
         time.sleep(60)
@@ -43,6 +43,6 @@ def main(kind: str) -> None:
     if "family" in faults:
         subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)", "pagoda-fake-grandchild"])
     for percent in (0, 50, 100):
-        print(f"INFO progress weights {percent}%", file=sys.stderr, flush=True)
+        sys.stderr.write(f"INFO progress weights {percent}%\n")
     with ThreadingHTTPServer((options.host, options.port), Handler) as server:
         server.serve_forever()
