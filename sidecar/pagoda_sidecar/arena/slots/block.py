@@ -1,0 +1,40 @@
+"""One block in the RAM tier."""
+
+from dataclasses import dataclass
+
+KEY_BYTES = 16
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """A block and its slot. Owned by the index; leases and jobs hold references, never copies.
+
+    A block is *named* while its address leads to it. A dropped or abandoned one keeps its slot until its last
+    reference goes, because somebody may still touch the slot.
+    """
+
+    address: bytes  # 32
+    parent: bytes  # 16: the first bytes of the previous address, or of the root
+    index: int
+    tokens: int
+    slot: int
+    generation: int = 0
+    tenant_tag: int = 0
+    references: int = 0
+    is_named: bool = True
+    is_sealed: bool = False
+    # False for a record an earlier life sealed, until its payload has been hashed once
+    is_verified: bool = True
+    # Whether every block before it lies in this tier as well
+    is_rooted: bool = False
+    is_pushed: bool = False  # the pool acknowledged it in this life
+    num_uses: int = 0
+    num_loads: int = 0
+    num_touches: int = 0
+    last_use: int = 0
+    heap_stamp: int = 0
+
+    @property
+    def key(self) -> bytes:
+        """The half of the address by which its children name it."""
+        return self.address[:KEY_BYTES]

@@ -1,0 +1,28 @@
+"""The sidecar's instruments, made once."""
+
+from pagoda_protocol import metrics as names
+from pagoda_runtime.metrics import Metrics
+
+# Beside the names all parts share: how attaches end, and calls we refused
+ATTACHES = "pagoda_sidecar_attaches"  # _total{result}
+CALLS_REFUSED = "pagoda_sidecar_calls_refused"  # _total{call,reason}
+
+
+class Counters:
+    """All counters and gauges of a sidecar but those the pool keeps of its nodes."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.integrity_failures = metrics.counter(
+            names.INTEGRITY_FAILURES, "Records dropped because they failed verification.", ("tier", "reason")
+        )
+        self.lookups = metrics.counter(names.TIER_LOOKUPS, "Blocks looked up, by tier.", ("tier", "result"))
+        self.evictions = metrics.counter(names.TIER_EVICTIONS, "Blocks evicted to make room.", ("tier",))
+        self.blocks = metrics.gauge(names.TIER_BLOCKS, "Blocks in a tier.", ("tier", "state"))
+        self.bytes = metrics.gauge(names.TIER_BYTES, "Size of a tier in bytes, tables included.", ("tier",))
+        self.leases = metrics.gauge(names.LEASES, "Leases that are neither settled nor lapsed.")
+        self.quarantined = metrics.gauge(names.QUARANTINED_SLOTS, "Slots nobody may reuse because one may touch them.")
+        self.digest_rows = metrics.gauge(names.DIGEST_ROWS, "Rows published to routers.")
+        self.attached = metrics.gauge(names.TIER_ATTACHED, "Whether an engine is attached.")
+        self.attaches = metrics.counter(ATTACHES, "Attach calls by how they were answered.", ("result",))
+        self.calls_refused = metrics.counter(CALLS_REFUSED, "Calls answered with an error.", ("call", "reason"))
+        self.restarts = metrics.counter(names.WORKER_RESTARTS, "Times the supervisor had to start the worker anew.")

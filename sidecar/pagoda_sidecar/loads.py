@@ -1,0 +1,209 @@
+"""Loads: what an engine asked for becomes ready block by block, out of RAM at once and out of the pool as it lands.
+
+    grant (all slots, no I/O) ──► present blocks: verified if new to this life ──► ready(ram)
+                             ├──► absent ones: one fetch from the pool ──► sealed ──► ready(pool) | missed
+                             └──► those another load fetches already: awaited, never fetched twice
+
+A job keeps its events, so that the same request sent again sees the same ones. A job that nobody follows any more is
+cancelled; its slots stay leased until the engine settles.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from pagoda_protocol.records import RecordHeader
+from pagoda_protocol.tier import tier_pb2 as pb
+from pagoda_sidecar.arena.slots.block import Block
+from pagoda_sidecar.arena.tier import LEASE_SECONDS, Grant, Holder, RamTier, Run
+from pagoda_sidecar.pool_tier import PoolTier
+from pagoda_sidecar.pushes import Pusher
+from pagoda_sidecar.verifier import Verifier
+
+VERIFY_BATCH = 16
+MAX_REMEMBERED = 256
+
+Position = tuple[int, Block]
+
+
+class LoadJob:
+    """The events of one load, for as many readers as ask."""
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self._events: list[pb.LoadEvent] = []
+        self._changed = asyncio.Event()
+        self._is_done = False
+        self._num_readers = 0
+
+    def ready(self, position: int, block: Block, source: pb.TierName.ValueType) -> None:
+        """Say that the block's bytes may be copied."""
+        self._emit(
+            pb.LoadEvent(
+                ready=pb.LoadEvent.Ready(position=position, slot=block.slot, generation=block.generation, source=source)
+            )
+        )
+
+    def missed(self, position: int, reason: str) -> None:
+        """Say that the block will not come."""
+        self._emit(pb.LoadEvent(missed=pb.LoadEvent.Missed(position=position, reason=reason)))
+
+    def granted(self, lease_id: str, stop: int) -> None:
+        """Say how far the grant goes."""
+        self._emit(pb.LoadEvent(grant=pb.LoadEvent.Grant(lease_id=lease_id, stop=stop, lease_seconds=LEASE_SECONDS)))
+
+    def done(self) -> None:
+        """End the stream of every reader."""
+        self._is_done = True
+        self._changed.set()
+
+    async def follow(self) -> AsyncIterator[pb.LoadEvent]:
+        """Yield all events, first to last; when the last reader leaves early the job is cancelled."""
+        self._num_readers += 1
+        try:
+            position = 0
+            while True:
+                while position < len(self._events):
+                    yield self._events[position]
+                    position += 1
+                if self._is_done:
+                    return
+                self._changed.clear()
+                await self._changed.wait()
+        finally:
+            self._num_readers -= 1
+            if self._num_readers == 0 and self.task is not None:
+                self.task.cancel()
+
+    def _emit(self, event: pb.LoadEvent) -> None:
+        self._events.append(event)
+        self._changed.set()
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One granted load, split by how its blocks become ready. Lists are in the order asked for."""
+
+    job: LoadJob
+    tier: RamTier
+    present: list[Position]
+    fetches: list[Position]
+    joined: list[tuple[int, Block, "asyncio.Future[bool] | None"]]
+
+
+class Loads:
+    """All loads of a sidecar."""
+
+    def __init__(self, pool: PoolTier, verifier: Verifier, pusher: Pusher) -> None:
+        self._pool = pool
+        self._verifier = verifier
+        self._pusher = pusher
+        self._jobs: OrderedDict[str, LoadJob] = OrderedDict()
+        self._fetching: dict[Block, asyncio.Future[bool]] = {}
+
+    def find(self, request_id: str) -> LoadJob | None:
+        """Return the job of a request that was sent before."""
+        return self._jobs.get(request_id)
+
+    def start(self, tier: RamTier, request_id: str, holder: Holder, run: Run, is_back_first: bool) -> LoadJob:
+        """Grant slots at once and begin to make blocks ready."""
+        grant = tier.grant(request_id, holder, run, self._pool.enabled())
+        job = LoadJob()
+        job.granted(request_id, grant.stop)
+        work = self._split(job, tier, grant, is_back_first)
+        for _, block in work.fetches:
+            self._fetching[block] = asyncio.get_running_loop().create_future()
+        job.task = asyncio.create_task(self._run(work))
+        self._jobs[request_id] = job
+        while len(self._jobs) > MAX_REMEMBERED:
+            self._jobs.popitem(last=False)
+        return job
+
+    def cancel(self, request_id: str) -> None:
+        """Stop working for a request that was settled."""
+        job = self._jobs.get(request_id)
+        if job is not None and job.task is not None:
+            job.task.cancel()
+
+    async def cancel_all(self) -> None:
+        """Stop everything; when this returns no slot is written any more."""
+        tasks = [job.task for job in self._jobs.values() if job.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._jobs.clear()
+
+    def _split(self, job: LoadJob, tier: RamTier, grant: Grant, is_back_first: bool) -> _Work:
+        blocks = list(reversed(grant.blocks)) if is_back_first else grant.blocks
+        fetched = {block for _, block in grant.fetches}
+        present = [(position, block) for position, block in blocks if block.is_sealed]
+        fetches = [(position, block) for position, block in blocks if block in fetched]
+        joined = [
+            (position, block, self._fetching.get(block))
+            for position, block in blocks
+            if not block.is_sealed and block not in fetched
+        ]
+        return _Work(job, tier, present, fetches, joined)
+
+    async def _run(self, work: _Work) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._hand_out(work))
+                if work.fetches:
+                    tasks.create_task(self._fetch(work))
+            for position, block, landing in work.joined:
+                if landing is not None and await asyncio.shield(landing):
+                    work.job.ready(position, block, pb.TIER_NAME_POOL)
+                else:
+                    work.job.missed(position, "pending")
+        finally:
+            for _, block in work.fetches:  # of a fetch that was cancelled before it began
+                self._give_up(work.tier, block)
+            work.job.done()
+
+    async def _hand_out(self, work: _Work) -> None:
+        """Tell of what lies in RAM; what this life has not hashed yet is hashed first."""
+        hits: list[Block] = []
+        for start in range(0, len(work.present), VERIFY_BATCH):
+            batch = work.present[start : start + VERIFY_BATCH]
+            doubtful = [block for _, block in batch if not block.is_verified]
+            if doubtful:
+                await self._verifier.check(work.tier, doubtful)
+            for position, block in batch:
+                if block.is_named and block.is_verified:
+                    work.job.ready(position, block, pb.TIER_NAME_RAM)
+                    hits.append(block)
+                else:
+                    work.job.missed(position, "integrity")
+        if hits:
+            last = max(hits, key=lambda block: block.index)
+            work.tier.index.use(last)  # once per request and run
+            self._pusher.loaded(work.tier, last)
+
+    async def _fetch(self, work: _Work) -> None:
+        waiting = dict(enumerate(work.fetches))
+
+        def on_ready(index: int, header: RecordHeader) -> None:
+            position, block = waiting.pop(index)
+            has_landed = work.tier.land(block, header)
+            self._landed(block, has_landed)
+            if has_landed:
+                work.job.ready(position, block, pb.TIER_NAME_POOL)
+            else:
+                work.job.missed(position, "integrity")
+
+        addresses = [block.address for _, block in work.fetches]
+        destinations = [work.tier.arena.payload(block.slot) for _, block in work.fetches]
+        await self._pool.fetch(addresses, destinations, on_ready)
+        for position, block in waiting.values():
+            self._give_up(work.tier, block)
+            work.job.missed(position, "miss")
+
+    def _give_up(self, tier: RamTier, block: Block) -> None:
+        if block in self._fetching:
+            tier.fail(block)
+            self._landed(block, False)
+
+    def _landed(self, block: Block, has_landed: bool) -> None:
+        self._fetching.pop(block).set_result(has_landed)

@@ -1,0 +1,98 @@
+"""What the sidecar needs of a pool tier, and the tier that is not there."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from pagoda_protocol.records import RecordHeader
+
+
+class PoolTier(Protocol):
+    """A tier that all pods share. Every method is bounded by its own deadlines and never raises for its nodes."""
+
+    @property
+    def off_reason(self) -> str:
+        """Why the tier is off; empty while it is on."""
+        ...
+
+    def enabled(self) -> bool:
+        """Whether calls reach anything."""
+        ...
+
+    def set_namespace(self, namespace: bytes) -> None:
+        """Read and write records of this namespace (32 bytes) from now on."""
+        ...
+
+    async def probe(self, addresses: Sequence[bytes]) -> list[bool]:
+        """Say which records exist; no use of them."""
+        ...
+
+    async def fetch(
+        self,
+        addresses: Sequence[bytes],
+        destinations: Sequence[memoryview],
+        on_ready: Callable[[int, RecordHeader], None],
+    ) -> None:
+        """Read payloads straight into `destinations`; `on_ready(i, header)` when one has landed and was verified."""
+        ...
+
+    async def store(self, header: RecordHeader, payload: memoryview) -> bool:
+        """Write a record; True when it was acknowledged."""
+        ...
+
+    def seconds_per_byte(self) -> float:
+        """Measured pace of reads."""
+        ...
+
+    def latency_seconds(self) -> float:
+        """Measured time to the first byte."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        ...
+
+
+class NoPool:
+    """A pool tier that is off."""
+
+    def __init__(self, off_reason: str) -> None:
+        self._off_reason = off_reason
+
+    @property
+    def off_reason(self) -> str:
+        """Why."""
+        return self._off_reason
+
+    def enabled(self) -> bool:
+        """Never."""
+        return False
+
+    def set_namespace(self, namespace: bytes) -> None:
+        """Nothing to set."""
+
+    async def probe(self, addresses: Sequence[bytes]) -> list[bool]:
+        """Nothing exists."""
+        return [False] * len(addresses)
+
+    async def fetch(
+        self,
+        addresses: Sequence[bytes],
+        destinations: Sequence[memoryview],
+        on_ready: Callable[[int, RecordHeader], None],
+    ) -> None:
+        """Nothing lands."""
+
+    async def store(self, header: RecordHeader, payload: memoryview) -> bool:
+        """Nothing is kept."""
+        return False
+
+    def seconds_per_byte(self) -> float:
+        """Nothing is read."""
+        return 0.0
+
+    def latency_seconds(self) -> float:
+        """Nothing is read."""
+        return 0.0
+
+    async def close(self) -> None:
+        """Nothing to let go."""

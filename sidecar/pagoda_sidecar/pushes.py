@@ -1,0 +1,175 @@
+"""Pushes: blocks on their way from RAM to the pool.
+
+    seen twice (a load hit it, a second request ended or hit at it) ──► queue, bounded ──► probe, verify, store
+    hand-over or the end of an engine ──► everything, hottest sessions first ──► probe, verify, store
+
+A slot being sent is referenced and hashed first: a damaged block must not spread. A full queue loses offers, which
+come again with the next use.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pagoda_protocol.records import RecordError
+from pagoda_runtime.deadlines import Deadline
+from pagoda_runtime.logs import fields
+from pagoda_sidecar.arena.slots.block import Block
+from pagoda_sidecar.arena.tier import RamTier
+from pagoda_sidecar.pool_tier import PoolTier
+from pagoda_sidecar.verifier import Verifier
+
+_log = logging.getLogger(__name__)
+
+NUM_SENDERS = 4
+MAX_QUEUED = 4096
+BATCH = 64
+# The engine's own request ends at a block once; the second time somebody came back
+TOUCHES_TO_PUSH = 2
+
+
+@dataclass
+class PushResult:
+    """What became of a push of everything."""
+
+    num_blocks: int = 0
+    num_bytes: int = 0
+    num_left: int = 0
+
+
+class Pusher:
+    """See the head of this file. `cancel` must have returned before a tier's arena is let go of."""
+
+    def __init__(self, pool: PoolTier, verifier: Verifier) -> None:
+        self._pool = pool
+        self._verifier = verifier
+        self._queue: dict[Block, None] = {}  # ordered, and each block once
+        self._sending: asyncio.Task[None] | None = None
+        self._draining: asyncio.Task[PushResult] | None = None
+
+    def loaded(self, tier: RamTier, block: Block) -> None:
+        """A load hit `block` and with it its chain."""
+        for link in _front_first(tier, block):
+            link.num_loads += 1
+            self._offer(tier, link)
+
+    def touched(self, tier: RamTier, block: Block) -> None:
+        """A request hit or ended at `block`."""
+        for link in _front_first(tier, block):
+            link.num_touches += 1
+            if link.num_touches >= TOUCHES_TO_PUSH:
+                self._offer(tier, link)
+
+    def drain(self, tier: RamTier) -> None:
+        """Push everything in the background: an engine is gone without a hand-over."""
+        if self._draining is None and self._pool.enabled():
+            self._draining = asyncio.create_task(self._drain(tier))
+
+    async def push_all(self, tier: RamTier, budget_bytes: int, budget_seconds: float) -> PushResult:
+        """Push what the pool lacks within the budgets; what it has already costs a probe and counts as nothing."""
+        result, deadline = PushResult(), Deadline(budget_seconds)
+        blocks = list(tier.by_heat())
+        for start in range(0, len(blocks), BATCH):
+            lacking = await self._lacking(blocks[start : start + BATCH], deadline)
+            size = tier.arena.geometry.payload_bytes
+            affordable = max(0, budget_bytes - result.num_bytes) // size
+            if deadline.expired or not self._pool.enabled():
+                result.num_left += len(blocks) - start
+                break
+            num_sent = await self._send_all(tier, lacking[:affordable], deadline)
+            result.num_blocks += num_sent
+            result.num_bytes += num_sent * size
+            result.num_left += len(lacking) - num_sent
+        return result
+
+    async def finish(self, timeout_seconds: float) -> None:
+        """Give a push under way some time to end, then end it."""
+        tasks = [task for task in (self._sending, self._draining) if task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=timeout_seconds)
+        await self.cancel()
+
+    async def cancel(self) -> None:
+        """Stop; when this returns no slot is read any more."""
+        self._queue.clear()
+        tasks = [task for task in (self._sending, self._draining) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _offer(self, tier: RamTier, block: Block) -> None:
+        if block.is_pushed or not block.is_sealed or not self._pool.enabled() or len(self._queue) >= MAX_QUEUED:
+            return
+        self._queue[block] = None
+        if self._sending is None:
+            self._sending = asyncio.create_task(self._send_queue(tier))
+
+    async def _send_queue(self, tier: RamTier) -> None:
+        try:
+            while self._queue:
+                batch = list(itertools.islice(self._queue, BATCH))
+                for block in batch:
+                    del self._queue[block]
+                lacking = await self._lacking(batch, Deadline(10.0))
+                await self._send_all(tier, lacking, Deadline(60.0))
+        finally:
+            self._sending = None
+
+    async def _drain(self, tier: RamTier) -> PushResult:
+        try:
+            result = await self.push_all(tier, 2**63, 600.0)
+            _log.info(
+                "engine gone, blocks pushed %s",
+                fields(num_blocks=result.num_blocks, num_bytes=result.num_bytes, num_left=result.num_left),
+            )
+            return result
+        finally:
+            self._draining = None
+
+    async def _lacking(self, blocks: Sequence[Block], deadline: Deadline) -> list[Block]:
+        """Return the blocks the pool does not have."""
+        blocks = [block for block in blocks if block.is_named and block.is_sealed]
+        try:
+            async with asyncio.timeout(deadline.remaining):
+                found = await self._pool.probe([block.address for block in blocks])
+        except TimeoutError:
+            return blocks
+        for block, is_there in zip(blocks, found, strict=True):
+            block.is_pushed = is_there
+        return [block for block, is_there in zip(blocks, found, strict=True) if not is_there]
+
+    async def _send_all(self, tier: RamTier, blocks: Sequence[Block], deadline: Deadline) -> int:
+        """Send `blocks` a few at a time; return how many were acknowledged."""
+        waiting = list(reversed(blocks))
+        num_sent = 0
+
+        async def send() -> None:
+            nonlocal num_sent
+            while waiting and not deadline.expired:
+                num_sent += await self._send(tier, waiting.pop(), deadline)
+
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(min(NUM_SENDERS, len(blocks))):
+                tasks.create_task(send())
+        return num_sent
+
+    async def _send(self, tier: RamTier, block: Block, deadline: Deadline) -> bool:
+        if not block.is_named:
+            return False
+        tier.index.reference(block)
+        try:
+            if not (await self._verifier.check(tier, [block]))[0]:
+                return False
+            async with asyncio.timeout(deadline.remaining):
+                block.is_pushed = await self._pool.store(tier.header(block), tier.arena.payload(block.slot))
+            return block.is_pushed
+        except (RecordError, TimeoutError):
+            return False
+        finally:
+            tier.index.unreference(block)
+
+
+def _front_first(tier: RamTier, block: Block) -> list[Block]:
+    return list(reversed(list(tier.index.chain(block))))

@@ -1,0 +1,233 @@
+"""The sidecar's state and what changes it: an engine comes or goes, the arena comes or goes.
+
+    ArenaKeeper ──arena──► RamTier (of the attached engine's namespace) ◄── Loads, Pusher, Verifier
+                               │ residency                                      │
+    Attachment ──device, rows──► Hints ──► routers                              └──► PoolTier
+
+Everything here belongs to the control loop. A tier is let go of only after loads, pushes and hashes have ended.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+from pagoda_protocol.tier import ARENA_NAME
+from pagoda_protocol.tier import tier_pb2 as pb
+from pagoda_runtime.logs import fields
+from pagoda_sidecar.arena.slots.block import Block
+from pagoda_sidecar.arena.tier import RamTier
+from pagoda_sidecar.arena_keeper import ArenaKeeper
+from pagoda_sidecar.attachment import Attachment
+from pagoda_sidecar.counters import Counters
+from pagoda_sidecar.digest_table import DigestTable
+from pagoda_sidecar.hints import Hints
+from pagoda_sidecar.loads import Loads
+from pagoda_sidecar.pool_tier import PoolTier
+from pagoda_sidecar.pushes import Pusher
+from pagoda_sidecar.verifier import Verifier
+
+_log = logging.getLogger(__name__)
+
+FINISH_SECONDS = 5.0
+
+
+class LiveEngineError(Exception):
+    """Another engine is attached and alive."""
+
+
+class LockNotHeldError(Exception):
+    """The engine does not hold `engine.lock`, so nothing would keep its slots safe."""
+
+
+class Sidecar:
+    """See the head of this file. `off_reason`, when not empty, keeps all tiers off (bad configuration)."""
+
+    def __init__(self, volume: Path, ram_bytes: int, pool: PoolTier, counters: Counters) -> None:
+        self.tier: RamTier | None = None
+        self.attachment: Attachment | None = None
+        self.off_reason = ""
+        self.pool = pool
+        self.counters = counters
+        self.verifier = Verifier(counters)
+        self.pusher = Pusher(pool, self.verifier)
+        self.loads = Loads(pool, self.verifier, self.pusher)
+        self.table = DigestTable(time.time)
+        self.hints = Hints(self.table, self._is_in_ram)
+        self._keeper = ArenaKeeper(volume, ram_bytes)
+        self._keeper.on_ready = self._arena_is_ready
+        self._switching = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._num_evictions = 0
+
+    async def start(self) -> None:
+        """Open the arena or begin to make one."""
+        await self._keeper.start()
+
+    async def attach(self, request: pb.AttachRequest) -> Attachment:
+        """Make this engine the attached one.
+
+        Raises:
+            LiveEngineError: another one is attached and alive.
+            LockNotHeldError: it must take the lock first.
+        """
+        former = self.attachment
+        if former is not None and former.request.process_id != request.process_id:
+            raise LiveEngineError("another engine is attached and alive")
+        if await asyncio.to_thread(self._keeper.is_lock_free):
+            raise LockNotHeldError("take an exclusive OFD lock on engine.lock before attaching")
+        if former is not self.attachment:
+            raise LiveEngineError("another engine attached at the same time")
+        if former is not None:
+            self.detach(former)
+        attachment = self.attachment = Attachment(request)
+        self.hints.engine_attached(attachment.head, attachment.id.hex())
+        await self._fit_tier()
+        _log.info("engine attached %s", fields(ram_off=self.ram_off_reason, pool_off=self.pool_off_reason))
+        return attachment
+
+    def detach(self, attachment: Attachment) -> None:
+        """The engine's stream ended: it is dead or leaves."""
+        if attachment.is_ended:
+            return
+        attachment.is_ended = True
+        attachment.changed.set()
+        self.attachment = None
+        if self.tier is not None:
+            self.tier.lapse(attachment.id)
+            if not attachment.has_handed_over:
+                self.pusher.drain(self.tier)
+        self.hints.engine_detached()
+        _log.info("engine detached")
+
+    def describe(self, attachment: Attachment) -> pb.AttachEvent:
+        """Return what the attached engine must know now."""
+        event = pb.AttachEvent(
+            attachment=attachment.id, ram_off_reason=self.ram_off_reason, pool_off_reason=self.pool_off_reason
+        )
+        if self.tier is not None and not self.ram_off_reason:
+            arena = self.tier.arena
+            event.arena_epoch = arena.epoch
+            event.arena_path = ARENA_NAME
+            event.num_slots = arena.geometry.num_slots
+            event.slot_bytes = arena.geometry.slot_bytes
+        return event
+
+    @property
+    def ram_off_reason(self) -> str:
+        """Why the RAM tier is off; empty while it is on."""
+        if self.off_reason or self._keeper.off_reason:
+            return self.off_reason or self._keeper.off_reason
+        return "" if self.tier is not None else "no engine has announced its blocks"
+
+    @property
+    def pool_off_reason(self) -> str:
+        """Why the pool is off; empty while it is on."""
+        return self.off_reason or self.pool.off_reason
+
+    def set_off_reason(self, reason: str) -> None:
+        """Switch all tiers off with a reason, or on again with an empty one."""
+        self.off_reason = reason
+        self._spawn(self._fit_and_tell())
+
+    def update_gauges(self) -> None:
+        """Bring gauges up to date; cheap."""
+        counters, tier = self.counters, self.tier
+        counters.attached.set(self.attachment is not None)
+        counters.digest_rows.set(self.hints.num_published)
+        if tier is None:
+            return
+        counters.bytes.set(tier.arena.geometry.file_bytes, tier="ram")
+        counters.blocks.set(sum(block.is_sealed for block in tier.index), tier="ram", state="sealed")
+        counters.blocks.set(tier.index.num_free, tier="ram", state="free")
+        lapsed = len(tier.leases.lapsed)
+        counters.leases.set(len(tier.leases) - lapsed)
+        counters.quarantined.set(tier.leases.num_quarantined_slots)
+        counters.evictions.add(tier.index.num_evictions - self._num_evictions, tier="ram")
+        self._num_evictions = tier.index.num_evictions
+
+    def recheck(self, tier: RamTier, blocks: list[Block]) -> None:
+        """Hash `blocks` again in the background, because an engine doubts them."""
+        self._spawn(self._recheck(tier, blocks))
+
+    async def close(self) -> None:
+        """Finish what is being pushed, within bounds, and let go of everything; the arena's file stays."""
+        self.hints.close()
+        if self.attachment is not None:
+            self.detach(self.attachment)
+        await self.pusher.finish(FINISH_SECONDS)
+        async with self._switching:
+            await self._let_go()
+            self.table.use_storage(None)
+            await self._keeper.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.pool.close()
+        self.verifier.close()
+
+    async def _fit_tier(self) -> None:
+        """Make the RAM tier be the attached engine's, or be off with a reason."""
+        async with self._switching:
+            attachment = self.attachment
+            if attachment is None:
+                return
+            request = attachment.request
+            if self.off_reason:
+                await self._let_go()
+                return
+            if self.tier is not None and self.tier.namespace != request.namespace[: len(self.tier.namespace)]:
+                await self._let_go()
+            if not self._keeper.fits(request.payload_bytes):
+                await self._let_go()
+                self.table.use_storage(None)
+            self.pool.set_namespace(request.namespace)
+            if self._keeper.prepare(request.payload_bytes) and self.tier is None:
+                await self._build_tier(request)
+            if self.tier is not None:
+                self.tier.attached(request.process_id)
+
+    async def _build_tier(self, request: pb.AttachRequest) -> None:
+        arena = self._keeper.arena
+        assert arena is not None, "a prepared keeper has an arena"
+        tier = await asyncio.to_thread(
+            RamTier, arena, request.namespace, request.codec, time.monotonic, self._keeper.is_lock_free
+        )
+        if tier.num_damaged_headers:
+            self.counters.integrity_failures.add(tier.num_damaged_headers, tier="ram", reason="header")
+        tier.index.on_residency = self.hints.mark_address
+        self.tier, self._num_evictions = tier, 0
+        self.hints.set_ram_epoch(arena.epoch.hex())
+
+    async def _let_go(self) -> None:
+        """Stop all that touches the arena's slots."""
+        await self.loads.cancel_all()
+        await self.pusher.cancel()
+        if self.tier is not None:
+            self.tier = None
+            self.hints.set_ram_epoch(None)
+
+    def _arena_is_ready(self) -> None:
+        arena = self._keeper.arena
+        assert arena is not None, "the keeper has just said so"
+        self.table.use_storage(arena.digest_rows)
+        self._spawn(self._fit_and_tell())
+
+    async def _recheck(self, tier: RamTier, blocks: list[Block]) -> None:
+        async with self._switching:  # nobody lets go of the arena meanwhile
+            if tier is self.tier:
+                await self.verifier.check(tier, blocks)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _fit_and_tell(self) -> None:
+        await self._fit_tier()
+        if self.attachment is not None:
+            self.attachment.changed.set()
+
+    def _is_in_ram(self, address: bytes) -> bool:
+        block = None if self.tier is None else self.tier.index.sealed(address)
+        return block is not None and block.is_rooted

@@ -1,0 +1,53 @@
+"""Hashes payloads in the RAM tier's threads, and drops what is damaged."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from pagoda_runtime.logs import fields
+from pagoda_sidecar.arena.slots.block import Block
+from pagoda_sidecar.arena.tier import RamTier
+from pagoda_sidecar.counters import Counters
+
+_log = logging.getLogger(__name__)
+
+NUM_THREADS = 2
+
+
+class Verifier:
+    """One per sidecar. Its threads read the arena and nothing else."""
+
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+        self._threads = ThreadPoolExecutor(NUM_THREADS, "ram-tier")
+
+    async def check(self, tier: RamTier, blocks: Sequence[Block]) -> list[bool]:
+        """Hash the payloads of `blocks`, say which are sound, drop the others and count them."""
+        for block in blocks:
+            tier.index.reference(block)
+        work = asyncio.get_running_loop().run_in_executor(self._threads, _verify_all, tier, blocks)
+        try:
+            reasons = await asyncio.shield(work)
+        except asyncio.CancelledError:
+            await asyncio.wait([work])  # the thread must be out of the arena before anybody lets go of it
+            raise
+        finally:
+            for block in blocks:
+                tier.index.unreference(block)
+        for block, reason in zip(blocks, reasons, strict=True):
+            if reason is None:
+                block.is_verified = True
+            elif block.is_named:
+                tier.drop(block)
+                self._counters.integrity_failures.add(1, tier="ram", reason=reason)
+                _log.warning("damaged record dropped %s", fields(tier="ram", reason=reason, slot=block.slot))
+        return [reason is None for reason in reasons]
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.shutdown()
+
+
+def _verify_all(tier: RamTier, blocks: Sequence[Block]) -> list[str | None]:
+    return [tier.verify(block) for block in blocks]
