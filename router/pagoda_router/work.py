@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pagoda_router.requests import BYTES_PER_TOKEN
 
 DEFAULT_PREFILL_TOKENS_PER_SECOND = 400.0  # until any pod has measured its own
-DEFAULT_FREE_WORK_SECONDS = 0.5  # until the pod has measured its own
+DEFAULT_FREE_WORK_SECONDS = 2.0  # until the pod has measured its own
 RAM_LOAD_SHARE = 0.1  # loading a token from RAM takes this share of computing it
 DECODE_TOKEN_SHARE = 2.0  # generating a token inside a batch costs as much as this many prompt tokens
 _MIN_BYTES_PER_TOKEN, _MAX_BYTES_PER_TOKEN = 1.0, 16.0

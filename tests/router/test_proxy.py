@@ -1,0 +1,356 @@
+"""The proxy against pods that refuse, die, hang and answer."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from pagoda_router.proxy import Limits
+from pagoda_router.upstream import Deadlines
+from tests.router import fakes
+from tests.router.fakes import FakePod, answer, event, routed, until
+
+STREAM = {"stream": True}
+
+
+async def test_a_body_and_an_answer_pass_unchanged_with_the_route_and_a_request_id(tmp_path: Path) -> None:
+    async with routed(tmp_path, num_pods=1) as bench:
+        raw = b'{ "model":"tiny",\n "messages": [{"role":"user","content":"h\\u00e9"}] , "unknown": 1e400}'
+        headers = {"Authorization": "Bearer k", "Connection": "X-Private", "X-Private": "1", "X-Kept": "2", "TE": "x"}
+        async with bench.client.post(f"{bench.url}/v1/completions", data=raw, headers=headers) as response:
+            assert response.status == 200
+            assert await response.json() == {"pod": "chat-0"}
+            assert response.headers["x-pagoda-route"] == "pod=chat-0;reason=only_pod;tokens=0"
+            identity = response.headers["x-request-id"]
+        got = bench.pods[0].headers[0]
+        assert bench.pods[0].bodies == [raw]
+        assert got["X-Request-Id"] == identity
+        assert len(identity) == 32
+        assert got["Authorization"] == "Bearer k"
+        assert got["X-Kept"] == "2"
+        assert "X-Private" not in got
+        assert "TE" not in got
+
+
+async def test_a_given_request_id_is_kept(tmp_path: Path) -> None:
+    async with routed(tmp_path, num_pods=1) as bench:
+        async with bench.client.get(f"{bench.url}/v1/models", headers={"x-request-id": "mine"}) as response:
+            assert response.headers["x-request-id"] == "mine"
+        assert bench.pods[0].headers[0]["x-request-id"] == "mine"
+
+
+async def test_round_robin_takes_each_pod_in_turn(tmp_path: Path) -> None:
+    async with routed(tmp_path, num_pods=3) as bench:
+        names = []
+        for _ in range(6):
+            async with bench.chat() as response:
+                names.append((await response.json())["pod"])
+        assert names == ["chat-0", "chat-1", "chat-2"] * 2
+
+
+async def test_a_stream_passes_unchanged_and_as_it_comes(tmp_path: Path) -> None:
+    go_on = asyncio.Event()
+
+    async def slow(request: web.Request, _: FakePod) -> web.StreamResponse:
+        stream = await fakes.begin_stream(request)
+        await stream.write(event(0))
+        await go_on.wait()
+        await stream.write(event(1)[:5])
+        await stream.write(event(1)[5:] + b"data: [DONE]\n\n")
+        return stream
+
+    async with routed(tmp_path, num_pods=1) as bench:
+        bench.pods[0].behaviour = slow
+        async with bench.chat(**STREAM) as response:
+            assert await response.content.readany() == event(0)
+            assert bench.router.book.num_outstanding(bench.router.fleet.ready()[0].pod) == 1
+            go_on.set()
+            assert await response.content.read() == event(1) + b"data: [DONE]\n\n"
+            assert response.headers["Content-Type"] == "text/event-stream"
+        assert await bench.metric("pagoda_router_outstanding_seconds{") == 0
+
+
+async def die_before_headers(request: web.Request, _: FakePod) -> web.StreamResponse:
+    fakes.reset(request)
+    raise asyncio.CancelledError
+
+
+async def die_after_headers(request: web.Request, _: FakePod) -> web.StreamResponse:
+    stream = await fakes.begin_stream(request)
+    fakes.close(request)
+    return stream
+
+
+async def die_inside_a_whole_answer(request: web.Request, _: FakePod) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Length": "100", "Content-Type": "application/json"})
+    await response.prepare(request)
+    await response.write(b'{"pod": ')
+    fakes.reset(request)
+    return response
+
+
+async def answer_503(request: web.Request, _: FakePod) -> web.StreamResponse:
+    return web.json_response({"error": {"message": "draining"}}, status=503)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [
+        (die_before_headers, "lost"),
+        (die_after_headers, "lost"),
+        (die_inside_a_whole_answer, "lost"),
+        (answer_503, "unavailable"),
+    ],
+)
+async def test_a_pod_lost_before_the_first_byte_is_replaced_by_another(
+    tmp_path: Path, behaviour: fakes.Behaviour, reason: str
+) -> None:
+    async with routed(tmp_path) as bench:
+        bench.pods[0].behaviour = behaviour
+        async with bench.chat() as response:
+            assert await response.json() == {"pod": "chat-1"}
+            assert response.headers["x-pagoda-route"] == "pod=chat-1;reason=retry;tokens=0"
+        assert bench.pods[0].bodies == bench.pods[1].bodies
+        assert await bench.metric(f'pagoda_router_retries_total{{reason="{reason}"}}') == 1
+        assert await bench.metric('pagoda_router_decisions_total{reason="retry"}') == 1
+
+
+async def test_a_refusing_pod_is_replaced_and_gets_nothing_more(tmp_path: Path) -> None:
+    async with routed(tmp_path) as bench:
+        await bench.pods[0].stop_engine()
+        for _ in range(4):
+            async with bench.chat() as response:
+                assert await response.json() == {"pod": "chat-1"}
+        assert await bench.metric('pagoda_router_retries_total{reason="refused"}') <= 1
+
+
+async def test_a_pod_is_found_again_when_it_is_ready(tmp_path: Path) -> None:
+    async with routed(tmp_path, num_pods=1) as bench:
+        pod = bench.pods[0]
+        pod.ready_status = 503
+        await until(lambda: not bench.router.fleet.ready())
+        async with bench.chat() as response, bench.client.get(f"{bench.url}/ready") as ready:
+            assert (response.status, ready.status) == (503, 503)
+            assert response.headers["Retry-After"] == "1"
+            error = (await response.json())["error"]
+            assert error["code"] == "no_pod_ready"
+            assert "chat-0: /ready answered 503" in error["message"]
+        pod.ready_status = 200
+        await until(lambda: bool(bench.router.fleet.ready()))
+        async with bench.chat() as response:
+            assert response.status == 200
+
+
+async def test_only_one_other_pod_is_tried(tmp_path: Path) -> None:
+    async with routed(tmp_path, num_pods=3) as bench:
+        for pod in bench.pods:
+            pod.behaviour = die_before_headers
+        async with bench.chat() as response:
+            assert response.status == 503
+            assert (await response.json())["error"]["code"] == "pod_lost"
+        assert [len(pod.bodies) for pod in bench.pods] == [1, 1, 0]
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 429, 500])
+async def test_an_answer_that_is_an_error_is_passed_on_and_not_retried(tmp_path: Path, status: int) -> None:
+    async def refuse(_: web.Request, __: FakePod) -> web.StreamResponse:
+        return web.json_response({"error": {"message": "no"}}, status=status)
+
+    async with routed(tmp_path) as bench:
+        bench.pods[0].behaviour = refuse
+        async with bench.chat(**STREAM) as response:
+            assert response.status == status
+            assert await response.json() == {"error": {"message": "no"}}
+        assert not bench.pods[1].bodies
+
+
+@pytest.mark.parametrize("end", [fakes.reset, fakes.close])
+async def test_a_stream_begun_and_lost_ends_with_an_error_event(tmp_path: Path, end: object) -> None:
+    async def die(request: web.Request, _: FakePod) -> web.StreamResponse:
+        stream = await fakes.begin_stream(request)
+        await stream.write(event(0) + b'data: {"ind')
+        await asyncio.sleep(0.1)
+        assert callable(end)
+        end(request)
+        return stream
+
+    async with routed(tmp_path) as bench:
+        bench.pods[0].behaviour = die
+        async with bench.chat(**STREAM) as response:
+            events = (await response.content.read()).split(b"\n\n")
+        assert events[0] + b"\n\n" == event(0)
+        assert json.loads(events[1].removeprefix(b"data: "))["error"]["code"] == "pod_lost"
+        assert events[2:] == [b""]
+        assert not bench.pods[1].bodies
+        assert await bench.metric("pagoda_router_streams_broken_total") == 1
+
+
+async def test_a_stream_that_ends_without_done_and_without_a_length_was_lost(tmp_path: Path) -> None:
+    async def old_http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        is_poll = (await reader.readuntil(b"\r\n\r\n")).startswith(b"GET")
+        kind = b"Content-Length: 0\r\n\r\n" if is_poll else b"Content-Type: text/event-stream\r\n\r\n" + event(0)
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n" + kind)
+        await writer.drain()
+        writer.close()
+
+    async with routed(tmp_path, num_pods=1) as bench, await asyncio.start_server(old_http, "127.0.0.1", 0) as server:
+        bench.pods[0].engine_port = server.sockets[0].getsockname()[1]
+        await bench.pods[0].stop_engine()
+        bench.write_pods(bench.pods[0])
+        await until(lambda: [m.pod.engine for m in bench.router.fleet.ready()] == [bench.pods[0].record["engine"]])
+        async with bench.chat(**STREAM) as response:
+            assert b'"code": "pod_lost"' in await response.content.read()
+
+
+async def test_a_silent_pod_is_given_up_after_the_deadline(tmp_path: Path) -> None:
+    async def hang(request: web.Request, pod: FakePod) -> web.StreamResponse:
+        if b"begin" in pod.bodies[-1]:
+            stream = await fakes.begin_stream(request)
+            await stream.write(event(0))
+        await asyncio.sleep(30)
+        raise AssertionError
+
+    async with routed(tmp_path, limits=Limits(deadlines=Deadlines(first_byte=0.3, idle=0.3))) as bench:
+        for pod in bench.pods:
+            pod.behaviour = hang
+        async with bench.chat() as response:
+            assert response.status == 504
+            assert (await response.json())["error"]["code"] == "pod_silent"
+        async with bench.chat("begin", **STREAM) as response:
+            assert b'"code": "pod_silent"' in await response.content.read()
+        await until(lambda: sum(pod.num_cancelled for pod in bench.pods) == 2)
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+async def test_a_client_that_leaves_ends_the_work_within_a_second(tmp_path: Path, has_begun: bool) -> None:
+    async def endless(request: web.Request, _: FakePod) -> web.StreamResponse:
+        stream = await fakes.begin_stream(request)
+        while True:
+            if has_begun:
+                await stream.write(event(0))
+            await asyncio.sleep(0.05)
+
+    async with routed(tmp_path, num_pods=1) as bench:
+        pod = bench.pods[0]
+        pod.behaviour = endless
+        client = asyncio.create_task(_read(bench, **STREAM))
+        await until(lambda: bool(pod.bodies))
+        await asyncio.sleep(0.1)
+        client.cancel()
+        await until(lambda: pod.num_cancelled == 1, seconds=1.0)
+        await until(lambda: not bench.router.book.outstanding_seconds(bench.router.fleet.ready()[0].pod), seconds=1.0)
+        assert await bench.metric('pagoda_router_requests_total{code="499"}') == 1
+
+
+async def test_a_client_that_does_not_read_slows_the_pod_and_is_given_up(tmp_path: Path) -> None:
+    sent = 0
+
+    async def flood(request: web.Request, _: FakePod) -> web.StreamResponse:
+        nonlocal sent
+        stream = await fakes.begin_stream(request)
+        while True:
+            await stream.write(b"data: " + b"x" * 65536 + b"\n\n")
+            sent += 65536
+
+    async with routed(tmp_path, num_pods=1, limits=Limits(deadlines=Deadlines(idle=0.5))) as bench:
+        bench.pods[0].behaviour = flood
+        _, writer = await asyncio.open_connection("127.0.0.1", bench.router.port, limit=1024)
+        body = b'{"stream": true}'
+        writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        await until(lambda: bench.pods[0].num_cancelled == 1)
+        assert sent < 64 << 20  # a few socket buffers, then nothing
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (b"{", "not JSON"),
+        (b"", "not JSON"),
+        (b"[]", "must be a JSON object"),
+        (b'{"a": "\xff"}', "not UTF-8"),
+        (b'{"a":' + b"[" * 100_000, "nested too deeply"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "not JSON"),
+    ],
+)
+async def test_a_malformed_body_is_refused_in_openai_s_shape(tmp_path: Path, raw: bytes, message: str) -> None:
+    async with routed(tmp_path, num_pods=1) as bench:
+        async with bench.client.post(f"{bench.url}/v1/chat/completions", data=raw) as response:
+            assert response.status == 400
+            error = (await response.json())["error"]
+        assert message in error["message"]
+        assert error["type"] == "invalid_request_error"
+        assert not bench.pods[0].bodies
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+async def test_a_body_over_the_limit_is_refused(tmp_path: Path, is_chunked: bool) -> None:
+    async def pieces() -> object:
+        for _ in range(40):
+            yield b"x" * 1000
+
+    async with routed(tmp_path, num_pods=1, limits=Limits(max_body_bytes=20_000)) as bench:
+        data = pieces() if is_chunked else b"x" * 40_000
+        async with bench.client.post(f"{bench.url}/v1/completions", data=data) as response:
+            assert response.status == 413
+            assert (await response.json())["error"]["code"] == "request_too_large"
+
+
+async def test_a_large_body_passes_and_is_digested_off_the_loop(tmp_path: Path) -> None:
+    async with routed(tmp_path, num_pods=1) as bench:
+        async with bench.chat("x" * (3 << 20)) as response:
+            assert response.status == 200
+        assert len(bench.pods[0].bodies[0]) > 3 << 20
+
+
+async def test_unknown_paths_and_methods_are_answered_in_openai_s_shape(tmp_path: Path) -> None:
+    async with routed(tmp_path, num_pods=1) as bench:
+        async with bench.client.post(f"{bench.url}/v1/embeddings", data=b"{}") as response:
+            assert response.status == 404
+            assert "error" in await response.json()
+        async with bench.client.get(f"{bench.url}/v1/completions") as response:
+            assert response.status == 405
+            assert "error" in await response.json()
+            assert response.headers["Allow"] == "POST"
+
+
+async def test_without_pods_health_is_fine_and_ready_is_not(tmp_path: Path) -> None:
+    async with routed(tmp_path, num_pods=0) as bench:
+        async with bench.client.get(f"{bench.url}/health") as health, bench.client.get(f"{bench.url}/ready") as ready:
+            assert (health.status, ready.status) == (200, 503)
+            assert "no pods are known" in (await ready.json())["reason"]
+        async with bench.chat() as response:
+            assert response.status == 503
+
+
+async def test_a_drain_lets_streams_end_and_refuses_new_requests(tmp_path: Path) -> None:
+    async def slow(request: web.Request, pod: FakePod) -> web.StreamResponse:
+        await asyncio.sleep(0.6)
+        return await answer(request, pod)
+
+    async with aiohttp.ClientSession() as other:
+        async with routed(tmp_path, num_pods=1, drain_seconds=5.0) as bench:
+            bench.pods[0].behaviour = slow
+            body = b'{"stream": true}'
+            running = asyncio.create_task(_post(other, f"{bench.url}/v1/completions", body))
+            await until(lambda: bool(bench.pods[0].bodies))
+            bench.router.start_draining()
+            async with bench.chat() as refused, bench.client.get(f"{bench.url}/ready") as ready:
+                assert (refused.status, ready.status) == (503, 503)
+                assert "draining" in (await refused.json())["error"]["message"]
+        assert (await running).endswith(b"data: [DONE]\n\n")
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await other.get(bench.url)
+
+
+async def _post(client: aiohttp.ClientSession, url: str, body: bytes) -> bytes:
+    async with client.post(url, data=body) as response:
+        return await response.read()
+
+
+async def _read(bench: fakes.Bench, **more: object) -> None:
+    async with bench.chat(**more) as response:
+        await response.read()
