@@ -158,6 +158,8 @@ class Connection:
         is_last = False
         while not is_last:
             for response in await self.receive():
+                if is_last or response.code not in (b"STAT", b"END"):
+                    raise NodeGarbled(f"{response.code!r} to a question for settings")
                 if response.words[:1] == (b"item_size_max",) and response.words[-1].isdigit():
                     self.value_limit_bytes = value_limit(int(response.words[-1]))
                 is_last = response.code == b"END"
