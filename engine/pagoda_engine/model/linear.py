@@ -7,6 +7,7 @@ packed weights runs at its full speed from 16 rows on, so fixed tiles cost littl
 """
 
 from collections.abc import Callable
+from functools import cache
 
 import torch
 from torch.nn import functional
@@ -24,22 +25,35 @@ def make_linear(weight: torch.Tensor, bias: torch.Tensor | None, rows: int) -> L
 
     `weight` is (out, in); `rows` is the number of rows to pack for. A packed weight does not keep `weight` alive.
     """
-    if weight.device.type == "cpu" and weight.dtype == torch.float32 and torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+    if weight.device.type == "cpu" and weight.dtype == torch.float32 and _packing_works():
         packed = _pack(weight, rows)
-        if packed is not None:
-            return lambda x: torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+        return lambda x: _packed_product(x, packed, bias)
     return lambda x: functional.linear(x, weight, bias)
 
 
-def _pack(weight: torch.Tensor, rows: int) -> torch.Tensor | None:
-    # The operators that torch's own compiler emits. They are not public, so a build without them means plain linears.
+# The operators that torch's own compiler emits for a linear with constant weight. They are not public, so they are
+# tried once, and a build without them, or with others under their names, means plain linears.
+
+
+def _pack(weight: torch.Tensor, rows: int) -> torch.Tensor:
+    packed: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
+    return packed
+
+
+def _packed_product(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+    return product
+
+
+@cache
+def _packing_works() -> bool:
+    weight = torch.arange(64 * 32, dtype=torch.float32).view(64, 32) % 7 - 3  # small whole numbers: sums are exact
+    x, bias = weight[:EXACT_ROWS].clone(), weight[:, 0].clone()
     try:
-        packed: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
-        probe = torch.ops.mkldnn._linear_pointwise(weight[:1], packed, None, "none", [], "")
+        product = _packed_product(x, _pack(weight, EXACT_ROWS), bias)
     except (AttributeError, RuntimeError, NotImplementedError):
-        return None
-    expected = functional.linear(weight[:1], weight)
-    return packed if torch.allclose(probe, expected, rtol=1e-3, atol=1e-3) else None
+        return False
+    return torch.equal(product, functional.linear(x, weight, bias))
 
 
 def by_tiles(function: Callable[..., torch.Tensor], rows_per_call: int | None, *tensors: torch.Tensor) -> torch.Tensor:
