@@ -2,6 +2,12 @@
 
 from dataclasses import dataclass
 
+from pagoda_engine.core.below import Below
+from pagoda_engine.core.residency import Residency
+from pagoda_engine.core.roster import Roster
+from pagoda_engine.core.throughput import Throughput
+from pagoda_engine.core.workload import Workload
+
 
 @dataclass(frozen=True)
 class EngineStats:
@@ -22,3 +28,28 @@ class EngineStats:
     prefill_tokens_per_second: float = 0.0  # 0 until measured
     outstanding_seconds: float = 0.0  # predicted work of all requests held
     free_work_seconds: float = 0.0  # work it holds without slowing others by more than 20 %
+
+
+def take_stats(
+    roster: Roster, residency: Residency, below: Below | None, throughput: Throughput, workload: Workload
+) -> EngineStats:
+    """Count. In the engine's thread."""
+    pages = residency.pages
+    num_loading = sum(request.load is not None for request in roster.running)
+    return EngineStats(
+        num_running=len(roster.running) - num_loading,
+        num_waiting=len(roster.waiting) + num_loading,
+        num_loading=num_loading,
+        num_following=sum(request.leader is not None for request in roster.running),
+        kv_usage=pages.num_referenced / pages.num_pages,
+        num_free=pages.num_free,
+        num_cached=pages.num_cached,
+        num_referenced=pages.num_referenced,
+        loads_in_flight=0 if below is None else len(below.loader.jobs),
+        stores_in_flight=0 if below is None else below.storer.num_blocks,
+        num_claims=len(residency.claims),
+        num_preemptions=roster.num_preemptions,
+        prefill_tokens_per_second=throughput.tokens_per_second,
+        outstanding_seconds=workload.outstanding_seconds(roster),
+        free_work_seconds=workload.free_seconds,
+    )

@@ -1,7 +1,7 @@
 """The tiers below the device as the engine sees them: a client of the sidecar, or a fake of one.
 
-Every blocking call is made from a tier thread, never from the engine's own. Any exception that a call raises means that
-the tier is unavailable at this moment (no sidecar, deadline passed, breaker open): counted, and the tokens are computed.
+Every blocking call is made from a tier thread, never from the engine's own. Any exception that a call raises means
+that the tier is unavailable now (no sidecar, deadline passed, breaker open): counted, and the tokens are computed.
 """
 
 from collections.abc import Callable, Sequence

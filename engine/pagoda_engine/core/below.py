@@ -1,0 +1,89 @@
+"""The engine's half of the cache plane: loads, stores and reports over one tier client, and their threads."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pagoda_engine.core.inbox import Inbox
+from pagoda_engine.core.instruments import Instruments
+from pagoda_engine.core.loading import Loader, LoadJob
+from pagoda_engine.core.reports import Reporter
+from pagoda_engine.core.residency import Residency
+from pagoda_engine.core.settings import EngineSettings
+from pagoda_engine.core.storing import Storer
+from pagoda_engine.core.throughput import Throughput
+from pagoda_engine.core.tiers import LoadReport, TierClient
+from pagoda_engine.core.workers import TierAccess, Workers
+from pagoda_engine.model.interface import ModelRunner
+
+_STOP_SECONDS = 5.0  # for each kind of thread
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the cache plane shares with the rest of one engine."""
+
+    runner: ModelRunner
+    settings: EngineSettings
+    residency: Residency
+    throughput: Throughput
+    instruments: Instruments
+    inbox: Inbox
+    clock: Callable[[], float]
+    load_report: Callable[[], LoadReport]
+    make_workers: Callable[[str, int], Workers]
+
+
+class Below:
+    """One loader, storer and reporter."""
+
+    def __init__(self, client: TierClient, around: Surroundings) -> None:
+        self.client = client
+        settings, residency = around.settings, around.residency
+        self._load_workers = around.make_workers("tier-load", settings.max_loads)
+        self._store_workers = around.make_workers("tier-store", 1)  # one, so that parents are stored before children
+        self.on_loaded: Callable[[LoadJob], None] = lambda job: None
+
+        def access(workers: Workers, finish: Callable[[Any], None]) -> TierAccess:
+            def post(job: Any) -> None:
+                around.inbox.put(partial(finish, job))
+
+            return TierAccess(client, around.runner, workers, post, around.clock)
+
+        self.loader = Loader(
+            access(self._load_workers, lambda job: self.on_loaded(job)), residency, settings, around.throughput
+        )
+        self.storer = Storer(
+            access(self._store_workers, lambda job: self.storer.finish(job)),
+            residency,
+            settings,
+            lambda outcome, num_blocks: around.instruments.stores.add(num_blocks, outcome=outcome),
+        )
+        self.reporter = Reporter(client, settings, around.load_report)
+        residency.table.on_added = self.reporter.added
+        residency.table.on_removed = self.reporter.removed
+        client.on_attach = lambda: self._attached(around.inbox)
+
+    @property
+    def num_in_flight(self) -> int:
+        """Jobs whose pages a tier thread may still touch."""
+        return len(self.loader.jobs) + len(self.storer.jobs)
+
+    def pages_in_flight(self) -> list[int]:
+        """One entry for each hold of a job on a page."""
+        pages = [page for job in self.loader.jobs for page in job.pages]
+        return pages + [block.page for job in self.storer.jobs for block in job.blocks]
+
+    def stop_workers(self) -> None:
+        """Let loads and stores end; their last news is in the inbox when this returns."""
+        self._load_workers.stop(_STOP_SECONDS)
+        self._store_workers.stop(_STOP_SECONDS)
+
+    def stop_reporter(self) -> None:
+        """Send a last report."""
+        self.reporter.stop(_STOP_SECONDS)
+
+    def _attached(self, inbox: Inbox) -> None:
+        self.reporter.attached()
+        inbox.put(self.storer.attached)

@@ -1,0 +1,60 @@
+"""The metrics of the engine's core. Made once per registry: a second registration of a name is an error there."""
+
+from typing import TYPE_CHECKING
+
+from pagoda_engine.core.settings import EngineSettings
+from pagoda_engine.model.interface import ModelFacts
+from pagoda_protocol import metrics as names
+from pagoda_runtime.metrics import Metrics
+
+if TYPE_CHECKING:
+    from pagoda_engine.core.stats import EngineStats
+
+
+class Instruments:
+    """One attribute per metric, and what all of them show at one moment."""
+
+    def __init__(self, metrics: Metrics, facts: ModelFacts, settings: EngineSettings) -> None:
+        self._running = metrics.gauge(names.NUM_REQUESTS_RUNNING, "Requests in the batch.")
+        self._waiting = metrics.gauge(names.NUM_REQUESTS_WAITING, "Requests queued or loading.")
+        self._usage = metrics.gauge(names.KV_CACHE_USAGE, "Share of the device's pages that requests hold, 0..1.")
+        self._blocks = metrics.gauge(names.BLOCKS, "Pages of the device by state.", ("state",))
+        self._attached = metrics.gauge(names.TIER_ATTACHED, "1 while a sidecar is attached.")
+        self.prompt_tokens = metrics.counter(
+            names.PROMPT_TOKENS, "Prompt tokens by what finally supplied them, once per client request.", ("source",)
+        )
+        self.replayed_tokens = metrics.counter(
+            names.REPLAYED_TOKENS, "Tokens supplied again, by why and from where.", ("cause", "source")
+        )
+        self.generation_tokens = metrics.counter(names.GENERATION_TOKENS, "Tokens generated.")
+        self.requests = metrics.counter(names.REQUESTS, "Requests ended, by outcome.", ("outcome",))
+        self.first_token = metrics.histogram(names.TIME_TO_FIRST_TOKEN, "From arrival to the first token.")
+        self.inter_token = metrics.histogram(names.INTER_TOKEN, "Between two tokens of a request.")
+        self.step = metrics.histogram(names.STEP, "One step of the model.")
+        self.preemptions = metrics.counter(names.PREEMPTIONS, "Requests preempted because blocks ran out.")
+        self.loads_skipped = metrics.counter(
+            names.TIER_LOADS_SKIPPED, "Loads not made or ended short, by reason.", ("reason",)
+        )
+        self.stores = metrics.counter(names.TIER_STORES, "Blocks offered to the tiers, by outcome.", ("outcome",))
+        metrics.info(
+            names.CACHE_CONFIG_INFO,
+            "The cache's configuration, under vLLM's label names.",
+            {
+                "block_size": str(facts.block_tokens),
+                "num_gpu_blocks": str(facts.num_pages),
+                "cache_dtype": facts.kv_dtype,
+                "enable_prefix_caching": "True",
+                "max_num_batched_tokens": str(settings.max_batch_tokens),
+                "max_num_seqs": str(settings.max_sequences),
+            },
+        )
+
+    def show(self, stats: "EngineStats", is_attached: bool) -> None:
+        """Set every gauge."""
+        self._running.set(stats.num_running)
+        self._waiting.set(stats.num_waiting)
+        self._usage.set(stats.kv_usage)
+        self._blocks.set(stats.num_free, state="free")
+        self._blocks.set(stats.num_cached, state="cached")
+        self._blocks.set(stats.num_referenced, state="referenced")
+        self._attached.set(is_attached)

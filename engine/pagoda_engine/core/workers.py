@@ -1,0 +1,90 @@
+"""Threads that make the blocking calls to the tiers. One pool per kind of work, so that no kind waits for another."""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pagoda_engine.core.tiers import TierClient
+from pagoda_engine.model.interface import ModelRunner
+
+_log = logging.getLogger(__name__)
+
+Job = Callable[[], None]
+
+
+class Workers(Protocol):
+    """Runs jobs, in order of submission, somewhere that may block. A job never raises."""
+
+    def submit(self, job: Job) -> None:
+        """Queue a job."""
+
+    def stop(self, timeout_seconds: float) -> None:
+        """Run what is queued, then end the threads; give up waiting after `timeout_seconds`."""
+
+
+@dataclass(frozen=True)
+class TierAccess:
+    """What a load or a store needs of the world."""
+
+    client: TierClient
+    runner: ModelRunner  # for its copies
+    workers: Workers
+    post: Callable[[Any], None]  # tells the engine's thread, from any thread, that a job has ended
+    clock: Callable[[], float]
+
+
+class Outage:
+    """Logs the first of many failures in a row, and the end of them."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._is_on = False
+
+    def failed(self, error: Exception) -> None:
+        """A call has failed."""
+        log = _log.debug if self._is_on else _log.warning
+        log("%s failed: %s: %s", self._what, type(error).__name__, error)
+        self._is_on = True
+
+    def worked(self) -> None:
+        """A call has worked."""
+        if self._is_on:
+            _log.warning("%s works again", self._what)
+        self._is_on = False
+
+
+class ThreadWorkers:
+    """Daemon threads, started with the first job."""
+
+    def __init__(self, name: str, num_threads: int) -> None:
+        self._name = name
+        self._num_threads = num_threads
+        self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    def submit(self, job: Job) -> None:
+        """Queue a job."""
+        if not self._threads:
+            names = [f"{self._name}-{number}" for number in range(self._num_threads)]
+            self._threads = [threading.Thread(target=self._work, name=name, daemon=True) for name in names]
+            for thread in self._threads:
+                thread.start()
+        self._queue.put(job)
+
+    def stop(self, timeout_seconds: float) -> None:
+        """Run what is queued, then end the threads; give up waiting after `timeout_seconds`."""
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            thread.join(timeout_seconds / len(self._threads))
+        self._threads = []
+
+    def _work(self) -> None:
+        while (job := self._queue.get()) is not None:
+            try:
+                job()
+            except Exception:  # noqa: BLE001 - a bug of ours, but not one to lose the thread for
+                _log.exception("a tier job broke")
