@@ -112,7 +112,7 @@ class Pool:
             for line in lines
             if line.startswith("pagoda_pool_operations_total")
             and 'operation="store"' in line
-            and 'outcome="ok"' in line
+            and 'outcome="stored"' in line
         )
 
     def _record(self) -> dict[str, Any]:
