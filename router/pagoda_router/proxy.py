@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import aiohttp
@@ -17,7 +18,7 @@ from pagoda_router.placement import Placer, Routable
 from pagoda_router.pods import Pod
 from pagoda_router.policies import Decision
 from pagoda_router.relay import Relay
-from pagoda_router.requests import Points, digest_points, parse_request
+from pagoda_router.requests import digest_points, parse_request
 from pagoda_router.upstream import Deadlines, Outgoing, sent
 from pagoda_runtime.logs import fields
 
@@ -67,10 +68,12 @@ class Proxy:
             RequestError, NoPodError, PodError, PodSilentError, ClientGoneError: nothing was sent to the client.
         """
         body = await self._read_body(request)
+        scope = self._tenants().scope_of(request.headers.get("Authorization"))
+        templates = self._placer.template_digests()
         if len(body) > _THREAD_FROM_BYTES:
-            routable = await asyncio.to_thread(self._facts, body, request.headers.get("Authorization"))
+            routable = await asyncio.to_thread(_facts, self._digest_key, scope, templates, body)
         else:
-            routable = self._facts(body, request.headers.get("Authorization"))
+            routable = _facts(self._digest_key, scope, templates, body)
         return await self._forward(request, body, routable)
 
     async def models(self, request: web.Request) -> web.StreamResponse:
@@ -127,19 +130,18 @@ class Proxy:
             raise RequestError(f"the body cannot be read: {type(error).__name__}") from error
         return bytes(body)
 
-    def _facts(self, raw: bytes, authorization: str | None) -> Routable:
-        """Return what the placer needs of a body. Thread-safe: reads only.
 
-        Raises:
-            RequestError: the body is not a JSON object.
-        """
-        parsed = parse_request(raw)
-        scope = self._tenants().scope_of(authorization)
-        points: dict[bytes, Points] | None = None
-        degraded: str | None = UNKNOWN_KEY  # the engine will refuse it; a guess at its prefix is nobody's business
-        if scope is not None:
-            points = digest_points(self._digest_key, scope, self._placer.template_digests(), parsed.body)
-            degraded = NO_DIGESTS if points is None else None
-        positions = [found[-1][1] for found in (points or {}).values() if found]
-        num_bytes = positions[0] if positions else parsed.num_bytes
-        return Routable(num_bytes, parsed.num_decode_tokens, points or {}, degraded)
+def _facts(digest_key: bytes, scope: str | None, templates: AbstractSet[bytes], raw: bytes) -> Routable:
+    """Return what the placer needs of a body. Pure, so that a thread may do it.
+
+    Raises:
+        RequestError: the body is not a JSON object.
+    """
+    parsed = parse_request(raw)
+    if scope is None:  # the engine will refuse the key; a guess at its prefix is nobody's business
+        return Routable(parsed.num_bytes, parsed.num_decode_tokens, {}, UNKNOWN_KEY)
+    points = digest_points(digest_key, scope, templates, parsed.body)
+    if points is None:
+        return Routable(parsed.num_bytes, parsed.num_decode_tokens, {}, NO_DIGESTS)
+    num_bytes = max((found[-1][1] for found in points.values() if found), default=parsed.num_bytes)
+    return Routable(num_bytes, parsed.num_decode_tokens, points, None)

@@ -29,7 +29,7 @@ class Deadlines:
     connect: float = 2.0
     first_byte: float = 900.0
     """From the request's end to the answer's first byte: queueing and prefill, for a whole answer all of it."""
-    idle: float = 120.0
+    idle: float = 300.0
     """Between two pieces of a stream, and for a client to take one."""
 
 
@@ -127,4 +127,9 @@ async def _request(
 def session_of_requests() -> aiohttp.ClientSession:
     """Return the session that requests are sent through: one connection each, bytes as they come."""
     connector = aiohttp.TCPConnector(limit=0, force_close=True)
-    return aiohttp.ClientSession(connector=connector, auto_decompress=False, read_bufsize=_CHUNK_BYTES)
+    return aiohttp.ClientSession(
+        connector=connector,
+        auto_decompress=False,
+        read_bufsize=_CHUNK_BYTES,
+        cookie_jar=aiohttp.DummyCookieJar(),  # one client's cookie must not go out with another's request
+    )

@@ -33,6 +33,7 @@ class FakePod:
     def __init__(self, name: str) -> None:
         self.name = name
         self.behaviour: Behaviour = answer
+        self.host = "127.0.0.1"
         self.ready_status = 200
         self.bodies: list[bytes] = []
         self.headers: list[Any] = []
@@ -56,7 +57,7 @@ class FakePod:
     @property
     def record(self) -> dict[str, str]:
         """The pod's entry in pods.json."""
-        engine, sidecar = f"127.0.0.1:{self.engine_port}", f"127.0.0.1:{self.sidecar_port}"
+        engine, sidecar = f"{self.host}:{self.engine_port}", f"127.0.0.1:{self.sidecar_port}"
         return {"name": self.name, "engine": engine, "sidecar": sidecar}
 
     async def start(self) -> None:
@@ -83,6 +84,9 @@ class FakePod:
 
     async def stop(self) -> None:
         await self.stop_engine()
+        await self.stop_sidecar()
+
+    async def stop_sidecar(self) -> None:
         if self._sidecar is not None:
             runner, self._sidecar = self._sidecar, None
             await self.cut_streams()
@@ -145,6 +149,14 @@ async def answer(request: web.Request, pod: FakePod) -> web.StreamResponse:
 async def begin_stream(request: web.Request) -> web.StreamResponse:
     stream = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await stream.prepare(request)
+    return stream
+
+
+async def hold(request: web.Request, _: FakePod) -> web.StreamResponse:
+    """Begin a stream and never end it."""
+    stream = await begin_stream(request)
+    await stream.write(event(0))
+    await asyncio.sleep(60)
     return stream
 
 

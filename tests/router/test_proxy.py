@@ -354,3 +354,55 @@ async def _post(client: aiohttp.ClientSession, url: str, body: bytes) -> bytes:
 async def _read(bench: fakes.Bench, **more: object) -> None:
     async with bench.chat(**more) as response:
         await response.read()
+
+
+async def test_a_pod_that_leaves_the_file_ends_its_streams_and_gets_no_new_request(tmp_path: Path) -> None:
+    go_on = asyncio.Event()
+
+    async def slow(request: web.Request, pod: FakePod) -> web.StreamResponse:
+        await go_on.wait()
+        return await answer(request, pod)
+
+    async with routed(tmp_path) as bench:
+        leaving = bench.pods[0]
+        leaving.behaviour = slow
+        running = asyncio.create_task(_post(bench.client, f"{bench.url}/v1/completions", b'{"stream": true}'))
+        await until(lambda: bool(leaving.bodies))
+        bench.write_pods(bench.pods[1])
+        await until(lambda: bench.router.fleet.num_pods == 1)
+        for _ in range(3):
+            async with bench.chat() as response:
+                assert await response.json() == {"pod": "chat-1"}
+        go_on.set()
+        assert (await running).endswith(b"data: [DONE]\n\n")
+        assert await bench.metric('pagoda_router_outstanding_seconds{pod="chat-0"}') == 0
+        async with bench.client.get(f"{bench.url}/metrics") as response:
+            assert 'pod="chat-0"' not in await response.text()
+
+
+async def test_a_drain_has_an_end(tmp_path: Path) -> None:
+    async with aiohttp.ClientSession() as other:
+        async with routed(tmp_path, num_pods=1, drain_seconds=0.3) as bench:
+            bench.pods[0].behaviour = fakes.hold
+            response = await other.post(f"{bench.url}/v1/completions", data=b'{"stream": true}')
+            assert await response.content.readany() == event(0)
+            bench.router.start_draining()
+            began = asyncio.get_running_loop().time()
+        assert asyncio.get_running_loop().time() - began < 2.0
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await response.read()
+
+
+async def test_cookies_of_a_pod_are_not_kept_for_others(tmp_path: Path) -> None:
+    async def bake(_: web.Request, __: FakePod) -> web.StreamResponse:
+        return web.json_response({}, headers={"Set-Cookie": "a=b"})
+
+    async with routed(tmp_path, num_pods=1) as bench:
+        bench.pods[0].behaviour = bake
+        bench.pods[0].host = "localhost"  # of an address no cookie is ever kept
+        bench.write_pods(bench.pods[0])
+        await until(lambda: [m.pod.engine[:9] for m in bench.router.fleet.ready()] == ["localhost"])
+        async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as client:
+            for _ in range(2):
+                await _post(client, f"{bench.url}/v1/completions", b"{}")
+        assert "Cookie" not in bench.pods[0].headers[1]

@@ -182,6 +182,7 @@ def test_reported_work_counts_without_our_own_part_and_drains() -> None:
         ({"type": "epoch", "tier": "pool"}, "tier"),
         ({"type": "epoch", "tier": "ram", "epoch": 3}, "epoch"),
         ({"type": "load", "outstanding_seconds": "1"}, "outstanding_seconds"),
+        ({"type": "load", "free_work_seconds": 10**400}, "free_work_seconds"),
         ({"type": "unheard"}, "type"),
         ({"type": ["x"]}, "type"),
         (HEAD_LINE, "second head"),
