@@ -63,6 +63,9 @@ class Below:
         self.reporter = Reporter(client, settings, around.load_report)
         residency.table.on_added = self.reporter.added
         residency.table.on_removed = self.reporter.removed
+        client.on_integrity_failure = lambda tier, reason: around.instruments.integrity_failures.add(
+            tier=tier, reason=reason
+        )
         client.on_attach = lambda: self._attached(around.inbox)
 
     @property

@@ -36,6 +36,9 @@ class Instruments:
             names.TIER_LOADS_SKIPPED, "Loads not made or ended short, by reason.", ("reason",)
         )
         self.stores = metrics.counter(names.TIER_STORES, "Blocks offered to the tiers, by outcome.", ("outcome",))
+        self.integrity_failures = metrics.counter(
+            names.INTEGRITY_FAILURES, "Records that failed verification on their way in.", ("tier", "reason")
+        )
         metrics.info(
             names.CACHE_CONFIG_INFO,
             "The cache's configuration, under vLLM's label names.",

@@ -19,7 +19,7 @@ from pagoda_engine.core.residency import Residency
 from pagoda_engine.core.settings import EngineSettings
 from pagoda_engine.core.throughput import Throughput
 from pagoda_engine.core.tiers import Part
-from pagoda_engine.core.workers import Outage, TierAccess
+from pagoda_engine.core.workers import Outage, TierAccess, reason_of
 
 # The share of the recompute time that may pass before the first block, or on a lookup.
 _PATIENCE = 0.1
@@ -167,7 +167,7 @@ class Loader:
             job.reason = self._attempt(job)
             self._outage.worked()
         except Exception as error:  # noqa: BLE001 - whatever a tier does, it is never more than a miss
-            job.reason, job.sources = "unavailable", []
+            job.reason, job.sources = reason_of(error), []
             self._outage.failed(error)
         finally:
             self._access.post(job)

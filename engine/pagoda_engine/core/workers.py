@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pagoda_engine.core.tiers import TierClient
+from pagoda_engine.core.tiers import TierClient, TierUnavailable
 from pagoda_engine.model.interface import ModelRunner
 
 _log = logging.getLogger(__name__)
@@ -45,8 +45,10 @@ class Outage:
 
     def failed(self, error: Exception) -> None:
         """A call has failed."""
-        log = _log.debug if self._is_on else _log.warning
-        log("%s failed: %s: %s", self._what, type(error).__name__, error)
+        if not isinstance(error, TierUnavailable):
+            _log.error("%s failed in a way no tier should", self._what, exc_info=error)
+        elif not self._is_on:
+            _log.warning("%s failed: %s", self._what, error)
         self._is_on = True
 
     def worked(self) -> None:
@@ -54,6 +56,11 @@ class Outage:
         if self._is_on:
             _log.warning("%s works again", self._what)
         self._is_on = False
+
+
+def reason_of(error: Exception) -> str:
+    """The metric label of a failed call."""
+    return error.reason if isinstance(error, TierUnavailable) else "error"
 
 
 class ThreadWorkers:
