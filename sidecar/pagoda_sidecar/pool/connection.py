@@ -35,6 +35,10 @@ class Connection:
         self._first_answer: float | None = None
         self._turn_bytes = 0
         self._next_opaque = 0
+        self._waiter: asyncio.Future[bool] | None = None
+        self._due = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_reading = False
         self.value_limit_bytes = 0
 
     @classmethod
@@ -76,6 +80,9 @@ class Connection:
 
     def close(self) -> None:
         """Close the socket; fine twice."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._stop_reading()
         self._socket.close()
 
     def opaques(self, count: int) -> range:
@@ -118,7 +125,7 @@ class Connection:
             try:
                 sent = self._socket.sendmsg(rest[:_MAX_SEND_BUFFERS])
             except BlockingIOError:
-                await self._wait(self._loop.add_writer, self._loop.remove_writer)
+                await self._writable()
                 continue
             except OSError as error:
                 raise NodeLost(str(error)) from error
@@ -136,7 +143,7 @@ class Connection:
             try:
                 received = self._socket.recvmsg_into(self._parser.buffers())[0]
             except BlockingIOError:
-                await self._wait(self._loop.add_reader, self._loop.remove_reader)
+                await self._readable()
                 continue
             except OSError as error:
                 raise NodeLost(str(error)) from error
@@ -176,31 +183,69 @@ class Connection:
                 raise NodeLate("slower than the assumed minimum bandwidth")
             await asyncio.sleep(0)
 
-    async def _wait(self, add: Callable[..., None], remove: Callable[[int], object]) -> None:
-        """Wait until the socket is ready.
+    async def _readable(self) -> None:
+        if not self._is_reading:  # stays so between waits: telling the kernel each time costs more than a spare wake-up
+            self._is_reading = True
+            self._loop.add_reader(self._socket.fileno(), self._on_readable)
+        await self._wait()
+
+    async def _writable(self) -> None:
+        self._stop_reading()  # answers that wait meanwhile must not look like room to send
+        descriptor = self._socket.fileno()
+        self._loop.add_writer(descriptor, self._settle, True)
+        try:
+            await self._wait()
+        finally:
+            self._loop.remove_writer(descriptor)
+
+    async def _wait(self) -> None:
+        """Wait until the socket is ready, for as long as the node may be silent.
 
         asyncio handles ready sockets before due timers, and a woken waiter stays woken: a loop of ours that was held up
         for longer than the deadline does not blame the node for it.
         """
-        waiter = self._loop.create_future()
-        due = min(self._deadline, self._loop.time() + self._settings.operation_seconds)
-        timer = self._loop.call_at(due, _settle, waiter, False)
-        descriptor = self._socket.fileno()
-        add(descriptor, _settle, waiter, True)
+        self._waiter = self._loop.create_future()
+        self._due = min(self._deadline, self._loop.time() + self._settings.operation_seconds)
+        if self._timer is None or self._timer.when() > self._due:
+            self._set_timer()
         try:
-            if not await waiter:
+            if not await self._waiter:
                 raise NodeLate("no answer within the deadline")
         finally:
-            timer.cancel()
-            remove(descriptor)
+            self._waiter = None
+
+    def _on_readable(self) -> None:
+        if self._waiter is None:
+            self._stop_reading()
+        else:
+            self._settle(True)
+
+    def _stop_reading(self) -> None:
+        if self._is_reading:
+            self._is_reading = False
+            self._loop.remove_reader(self._socket.fileno())
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(self._due, self._on_timer)
+
+    def _on_timer(self) -> None:
+        """End the wait that is due. One timer serves many waits: each only moves `_due`."""
+        self._timer = None
+        if self._waiter is None:
+            return
+        if self._loop.time() < self._due:
+            self._set_timer()
+        else:
+            self._settle(False)
+
+    def _settle(self, is_ready: bool) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(is_ready)
 
 
 _MAX_SEND_BUFFERS = 64
-
-
-def _settle(waiter: "asyncio.Future[bool]", is_ready: bool) -> None:
-    if not waiter.done():
-        waiter.set_result(is_ready)
 
 
 def _refuse_value(response: Response) -> Sink:

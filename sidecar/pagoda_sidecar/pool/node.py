@@ -39,6 +39,7 @@ class Node:
         self._recovery: asyncio.Task[None] | None = None
         self._patience = settings.retry_seconds
         self._is_retired = False
+        self._is_up: bool | None = None  # not known before it was first asked
 
     @property
     def num_idle_connections(self) -> int:
@@ -57,16 +58,23 @@ class Node:
             NodeError: there is none to be had, or whatever the exchange raised.
         """
         self._check_up()
-        async with self._turn(operation):
+        gate = self._gates[operation]
+        await self._enter(gate)
+        try:
             self._check_up()  # the node may have failed somebody else meanwhile: everybody waits for one deadline only
+            connection = self._take_idle() or await Connection.open(self.node, self._settings)
+            self._set_up(True)
             try:
-                async with self._lent() as connection:
-                    yield connection
-            except NodeFailed as error:
-                self._has_failed(error)
-                raise
-            if operation in _WORK and self._recovery is None:
-                self._patience = self._settings.retry_seconds
+                yield connection
+            finally:
+                self._take_back(connection)
+        except NodeFailed as error:
+            self._has_failed(error)
+            raise
+        finally:
+            gate.release()
+        if operation in _WORK and self._recovery is None:
+            self._patience = self._settings.retry_seconds
 
     def retire(self) -> "asyncio.Task[None] | None":
         """Close what is not lent now; what is lent, when it comes back. Nothing can be lent afterwards.
@@ -84,31 +92,21 @@ class Node:
         if self._is_retired or self._breaker.state is not BreakerState.CLOSED:
             raise NodeDown(self.node.name)
 
-    @contextlib.asynccontextmanager
-    async def _turn(self, operation: str) -> AsyncIterator[None]:
-        gate = self._gates[operation]
+    async def _enter(self, gate: asyncio.Semaphore) -> None:
+        if not gate.locked():
+            await gate.acquire()  # at once: no timer needed
+            return
         try:
             async with asyncio.timeout(self._settings.operation_seconds):
                 await gate.acquire()
         except TimeoutError as error:
             raise NodeBusy(self.node.name) from error
-        try:
-            yield
-        finally:
-            gate.release()
 
-    @contextlib.asynccontextmanager
-    async def _lent(self) -> AsyncIterator[Connection]:
-        connection = self._take_idle() or await Connection.open(self.node, self._settings)
-        if not self._is_retired:
-            self._up.set(1, node=self.node.name)
-        try:
-            yield connection
-        finally:
-            if connection.is_clean and not self._is_retired:
-                self._idle.append(connection)
-            else:
-                connection.close()
+    def _take_back(self, connection: Connection) -> None:
+        if connection.is_clean and not self._is_retired:
+            self._idle.append(connection)
+        else:
+            connection.close()
 
     def _take_idle(self) -> Connection | None:
         while self._idle:
@@ -118,6 +116,11 @@ class Node:
             connection.close()  # the node restarted: that is no failure if it accepts a new one
         return None
 
+    def _set_up(self, is_up: bool) -> None:
+        if is_up is not self._is_up and not self._is_retired:
+            self._is_up = is_up
+            self._up.set(is_up, node=self.node.name)
+
     def _close_idle(self) -> None:
         while self._idle:
             self._idle.pop().close()
@@ -125,10 +128,8 @@ class Node:
     def _has_failed(self, error: NodeError) -> None:
         self._breaker.failed()
         self._close_idle()
-        if self._is_retired:
-            return
-        self._up.set(0, node=self.node.name)
-        if self._recovery is None:
+        self._set_up(False)
+        if self._recovery is None and not self._is_retired:
             _log.warning("memcached node left alone %s", fields(node=self.node.name, why=error))
             self._recovery = asyncio.create_task(self._recover(), name=f"recover {self.node.name}")
 
@@ -147,7 +148,7 @@ class Node:
             break
         self.count("ping", "answered")
         self._idle.append(connection)
-        self._up.set(1, node=self.node.name)
+        self._set_up(True)
         self._patience = min(2 * self._patience, self._settings.max_retry_seconds)
         self._recovery = None
         self._breaker.succeeded()
