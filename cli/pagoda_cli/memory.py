@@ -21,6 +21,7 @@ class Need:
     """The memory that `count` programs of a kind need, and the fields that say so."""
 
     noun: str
+    """What `count` of them are called."""
     count: int
     count_path: str
     each_bytes: int
@@ -42,9 +43,17 @@ def memory_needs(pool: InferencePool, has_memcached: bool) -> list[Need]:
     limit = pool.engine.resources.memory_bytes
     if pool.engine.resources.num_gpus:  # the limit then leaves out the KV cache, which here is in this memory
         limit += pool.engine.kv_cache.memory_bytes
-    needs = [Need("engine", pool.replicas, "spec.replicas", limit, _MEMORY_LIMIT)]
+    needs = [Need(_plural("engine", pool.replicas), pool.replicas, "spec.replicas", limit, _MEMORY_LIMIT)]
     if pool.cache.ram_bytes:
-        needs.append(Need("RAM tier", pool.replicas, "spec.replicas", pool.cache.ram_bytes, "spec.cache.ram.size"))
+        needs.append(
+            Need(
+                _plural("RAM tier", pool.replicas),
+                pool.replicas,
+                "spec.replicas",
+                pool.cache.ram_bytes,
+                "spec.cache.ram.size",
+            )
+        )
     managed = pool.cache.pool
     if isinstance(managed, ManagedPool) and has_memcached:
         path = "spec.cache.pool.managed"
@@ -64,6 +73,10 @@ def memory_problems(pool: InferencePool, machine: Machine) -> list[str]:
     sums = " + ".join(f"{need.count} {need.noun} × {format_bytes(need.each_bytes)}" for need in needs)
     what = f"{sums} = {_short(total)} of memory, more than the {_short(available)} that {words}"
     return [f"{needs[0].each_path}: {what}; lower {_or(_paths(needs))}"]
+
+
+def _plural(noun: str, count: int) -> str:
+    return noun if count == 1 else f"{noun}s"
 
 
 def _paths(needs: list[Need]) -> list[str]:

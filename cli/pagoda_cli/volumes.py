@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pagoda_cli.problems import RefusedError
-from pagoda_cli.state import private_folder
 
 PREFIX = "pagoda-"
 SOCKET_NAME = "tier.sock"
@@ -49,7 +48,7 @@ def volume_folder(base: Path) -> Iterator[Path]:
     """
     folder = base / f"{PREFIX}{secrets.token_hex(4)}"
     try:
-        private_folder(folder)
+        folder.mkdir(mode=0o700)
         owner = _own(folder)
     except OSError as error:
         raise RefusedError([f"TMPDIR: {base}: {error.strerror}; give a folder you may write to"]) from error

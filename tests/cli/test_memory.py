@@ -28,7 +28,7 @@ def test_what_just_fits_is_not_refused() -> None:
 def test_one_byte_too_much_names_every_number_and_the_sum() -> None:
     [problem] = memory_problems(pool(), replace(MACHINE, available_bytes=NEED - 1))
     assert problem == (
-        "spec.engine.resources.limits.memory: 2 engine × 128Mi + 2 RAM tier × 16Mi + 1 memcached × 64Mi = 352.0Mi of "
+        "spec.engine.resources.limits.memory: 2 engines × 128Mi + 2 RAM tiers × 16Mi + 1 memcached × 64Mi = 352.0Mi of "
         "memory, more than the 352.0Mi that is available; lower spec.engine.resources.limits.memory, "
         "spec.cache.ram.size, spec.cache.pool.managed.memoryPerReplica or spec.replicas"
     )

@@ -63,7 +63,7 @@ SPEC_CASES: dict[str, tuple[Mapping[str, object], tuple[str, ...]]] = {
     ),
     "too little memory": (
         {"spec.engine.resources.limits.memory": "512Ti"},
-        ("spec.engine.resources.limits.memory: 2 engine × 512Ti", "lower", "spec.replicas", "spec.cache.ram.size"),
+        ("spec.engine.resources.limits.memory: 2 engines × 512Ti", "lower", "spec.replicas", "spec.cache.ram.size"),
     ),
     "no room for the pool tier": (
         {"spec.cache.pool.managed.memoryPerReplica": "512Ti"},
