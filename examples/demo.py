@@ -185,24 +185,30 @@ def summary(rows: list[Row], homeless: list[Conversation], dead_pod: str) -> str
     )
 
 
+def tell(pool: Pool) -> str:
+    """Wait for the pool and hold the conversations; return the summary."""
+    pool.wait_until_ready()
+    if not any(part.kind == "memcached" for part in pool.parts()):
+        raise DemoError("memcached is not installed, and the demo is about the pool: apt-get install memcached")
+    with showing_rows() as rows:
+        return asyncio.run(converse(pool, rows))
+
+
 def main() -> int:
     """Run the demo; return the exit status."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    pool = None
     try:
         with running_pool(MANIFEST) as pool:
-            pool.wait_until_ready()
-            if not any(part.kind == "memcached" for part in pool.parts()):
-                raise DemoError("memcached is not installed, and the demo is about the pool: apt-get install memcached")
-            with showing_rows() as rows:
-                sentence = asyncio.run(converse(pool, rows))
+            try:
+                sentence = tell(pool)
+            except (DemoError, OpenAIError, TimeoutError):
+                print(pool.explain(), file=sys.stderr)
+                raise
         print(sentence)
         return 0
     except KeyboardInterrupt:
         return 130
     except (DemoError, OpenAIError, TimeoutError) as error:
-        if pool is not None:
-            print(pool.explain(), file=sys.stderr)
         print(f"demo: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
 
