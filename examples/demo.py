@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 MANIFEST = HERE / "laptop.yaml"
 HANDBOOK = (HERE / "handbook.md").read_text("utf-8").strip()
 QUESTIONS = {
-    "architecture": (
+    "tower": (
         "How can a tower without nails survive a storm?",
         "And what happened to the finial?",
         "How high is the tower, and who built it?",
@@ -35,7 +35,7 @@ QUESTIONS = {
         "I found something that looks like writing. What now?",
         "Who sharpens the broad axes?",
     ),
-    "family visit": (
+    "visit": (
         "We would like to visit on Monday with two children. When are you open?",
         "Can the children, who are eight and ten, join a tour?",
         "What does it cost for all of us?",

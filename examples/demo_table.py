@@ -10,7 +10,8 @@ from rich.live import Live
 from rich.table import Table
 
 SOURCES = ("compute", "device", "ram", "disk", "pool")
-_COLUMNS = ("conversation", "turn", "pod", "route", *SOURCES, "TTFT s", "tokens/s")
+_COLUMNS = ("talk", "turn", "pod", "route", *SOURCES, "TTFT s", "tok/s")
+_WIDTHS = (9, 4, 7, 13, 7, 6, 4, 4, 5, 6, 5)  # 80 columns hold them all
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def showing_rows() -> Iterator[Rows]:
 
 
 def _table(rows: list[Row]) -> Table:
-    table = Table(title="prompt tokens by source", title_justify="right")
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for column in _COLUMNS:
         table.add_column(column, justify="left" if column in _COLUMNS[:4] else "right", no_wrap=True)
     for row in rows:
@@ -85,9 +86,5 @@ def _table(rows: list[Row]) -> Table:
 
 
 def _line(cells: list[str]) -> str:
-    widths = (14, 5, 8, 14, 8, 7, 6, 6, 6, 8, 9)
-    aligned = [
-        cell.ljust(width) if index < 4 else cell.rjust(width)
-        for index, (cell, width) in enumerate(zip(cells, widths, strict=True))
-    ]
-    return " ".join(aligned).rstrip()
+    widths = enumerate(zip(cells, _WIDTHS, strict=True))
+    return " ".join(cell.ljust(width) if index < 4 else cell.rjust(width) for index, (cell, width) in widths).rstrip()
