@@ -10,7 +10,7 @@ cancelled; its slots stay leased until the engine settles.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from pagoda_protocol.records import RecordHeader
@@ -58,7 +58,7 @@ class LoadJob:
         self._is_done = True
         self._changed.set()
 
-    async def follow(self) -> AsyncIterator[pb.LoadEvent]:
+    async def follow(self) -> AsyncGenerator[pb.LoadEvent, None]:
         """Yield all events, first to last; when the last reader leaves early the job is cancelled."""
         self._num_readers += 1
         try:

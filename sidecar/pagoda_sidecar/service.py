@@ -6,9 +6,10 @@ Rules: nothing here waits on anything but the pool and the tier's threads; every
 import contextlib
 import logging
 from collections.abc import AsyncIterator
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import grpc
+from grpc.aio import ServicerContext
 
 from pagoda_protocol.tier import tier_pb2 as pb
 from pagoda_protocol.tier.tier_pb2_grpc import TierServicer
@@ -21,7 +22,7 @@ from pagoda_sidecar.sidecar import LiveEngineError, LockNotHeldError, Sidecar
 
 _log = logging.getLogger(__name__)
 
-Context = grpc.aio.ServicerContext[Any, Any]
+Context: TypeAlias = ServicerContext[Any, Any]
 
 # A pool that is slow to say what exists must not make a lookup useless
 LOOKUP_SHARE = 0.7
@@ -34,7 +35,9 @@ class TierService(TierServicer):
     def __init__(self, sidecar: Sidecar) -> None:
         self._sidecar = sidecar
 
-    async def Attach(self, request: pb.AttachRequest, context: Context) -> None:
+    # The stubs know streams as generators only; writing to the context is the other form grpc.aio takes, and the one
+    # whose clean-up runs at once when the peer is gone.
+    async def Attach(self, request: pb.AttachRequest, context: Context) -> None:  # type: ignore[override]
         """Hold the engine's stream open; tell it of each change of the tiers."""
         attachment = await self._attach(request, context)
         try:
@@ -53,7 +56,7 @@ class TierService(TierServicer):
             seconds = (context.time_remaining() or DEFAULT_SECONDS) * LOOKUP_SHARE
             return await look_up(self._sidecar, addresses, seconds)
 
-    async def Load(self, request: pb.LoadRequest, context: Context) -> None:
+    async def Load(self, request: pb.LoadRequest, context: Context) -> None:  # type: ignore[override]
         """Grant, then tell of each block as it becomes ready."""
         async with self._checked("load", context):
             attachment = self._attachment(request.attachment)
@@ -163,7 +166,7 @@ class TierService(TierServicer):
         except LockNotHeldError as error:
             code, reason, message = grpc.StatusCode.FAILED_PRECONDITION, "lock", str(error)
         self._sidecar.counters.attaches.add(1, result=reason)
-        await self._refuse("attach", reason, code, message, context)
+        return await self._refuse("attach", reason, code, message, context)
 
     @contextlib.asynccontextmanager
     async def _checked(self, call: str, context: Context) -> AsyncIterator[None]:
@@ -190,7 +193,7 @@ class TierService(TierServicer):
 
     def _tier(self) -> RamTier:
         if self._sidecar.tier is None:
-            raise _RefusedError("ram_off", grpc.StatusCode.UNAVAILABLE, self._sidecar.ram_off_reason)
+            raise _RefusedError("ram_off", grpc.StatusCode.RESOURCE_EXHAUSTED, self._sidecar.ram_off_reason)
         return self._sidecar.tier
 
     def _check_unknown(self, tier: RamTier, request_id: str) -> None:

@@ -84,7 +84,11 @@ class Sidecar:
             self.detach(former)
         attachment = self.attachment = Attachment(request)
         self.hints.engine_attached(attachment.head, attachment.id.hex())
-        await self._fit_tier()
+        try:
+            await self._fit_tier()
+        except BaseException:  # the engine went away meanwhile
+            self.detach(attachment)
+            raise
         _log.info("engine attached %s", fields(ram_off=self.ram_off_reason, pool_off=self.pool_off_reason))
         return attachment
 
@@ -131,6 +135,11 @@ class Sidecar:
         """Switch all tiers off with a reason, or on again with an empty one."""
         self.off_reason = reason
         self._spawn(self._fit_and_tell())
+
+    def tell_engine(self) -> None:
+        """Send the attached engine a fresh description."""
+        if self.attachment is not None:
+            self.attachment.changed.set()
 
     def update_gauges(self) -> None:
         """Bring gauges up to date; cheap."""
@@ -225,8 +234,7 @@ class Sidecar:
 
     async def _fit_and_tell(self) -> None:
         await self._fit_tier()
-        if self.attachment is not None:
-            self.attachment.changed.set()
+        self.tell_engine()
 
     def _is_in_ram(self, address: bytes) -> bool:
         block = None if self.tier is None else self.tier.index.sealed(address)

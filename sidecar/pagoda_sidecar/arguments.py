@@ -1,0 +1,44 @@
+"""The command line, as `pagoda_protocol.pool.arguments` builds it (docs/design.md)."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What the program was told."""
+
+    name: str
+    host: str
+    port: int
+    volume: Path
+    secret_dir: Path
+    settings_dir: Path
+    ram_bytes: int
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser; every option but --host is required, nothing has a hidden default."""
+    parser = argparse.ArgumentParser("pagoda_sidecar", description="Keeps KV blocks alive below the device.")
+    parser.add_argument("--name", required=True, help="the pod's name, for logs")
+    parser.add_argument("--host", default="127.0.0.1", help="where HTTP is served")
+    parser.add_argument("--port", required=True, type=int, help="HTTP port; 0 takes a free one")
+    parser.add_argument("--volume", required=True, type=Path, help="folder shared with the engine, memory-backed")
+    parser.add_argument("--secret-dir", required=True, type=Path, help="folder with the pool secret")
+    parser.add_argument("--settings-dir", required=True, type=Path, help="folder with pool-nodes.json")
+    parser.add_argument("--ram-bytes", required=True, type=_size, help="size of the RAM tier; 0 switches it off")
+    return parser
+
+
+def parse(argv: Sequence[str] | None = None) -> Arguments:
+    """Read the command line; exits with a usage message when it is wrong."""
+    return Arguments(**vars(make_parser().parse_args(argv)))
+
+
+def _size(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError("expected 0 or more bytes")
+    return value

@@ -1,0 +1,286 @@
+"""The engine's connection to the sidecar: attached for ever by a thread of its own, and quick to say that it is not.
+
+                    ┌────────────────────────── stream ended ───────────────────────────┐
+    detached ──Attach answered──► attached ──a call failed or was late──► doubted ──ping answered──► attached
+
+While it is doubted, calls fail at once: a sidecar that hangs costs one deadline, once. Leases whose settlement could
+not be delivered are remembered by request id and settled as soon as the sidecar answers again.
+"""
+
+import contextlib
+import logging
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import grpc
+
+from pagoda_protocol.addresses import self_test_address
+from pagoda_protocol.digests import DIGEST_VERSION
+from pagoda_protocol.tier import PROTOCOL_VERSION, SOCKET_NAME
+from pagoda_protocol.tier import tier_pb2 as pb
+from pagoda_protocol.tier.tier_pb2_grpc import TierStub
+from pagoda_runtime.deadlines import backoff
+from pagoda_sidecar.arena.layout import LayoutError
+from pagoda_sidecar.client_arena import ArenaHolder
+from pagoda_sidecar.client_values import EngineIdentity, TierUnavailable
+
+_log = logging.getLogger(__name__)
+_Event = TypeVar("_Event")
+
+PING_SECONDS = 0.5
+LOOK_SECONDS = 0.2
+FIRST_RETRY_SECONDS = 0.05
+LAST_RETRY_SECONDS = 1.0
+MAX_UNSETTLED = 4096
+_OPTIONS = (
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_retries", 0),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.max_send_message_length", 64 * 2**20),
+    ("grpc.max_receive_message_length", 64 * 2**20),
+)
+
+
+class EventStream(Generic[_Event]):
+    """Reads a server's stream in a thread, so that its reader can wait with a timeout."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+        self._queue: queue.SimpleQueue[_Event | grpc.RpcError | None] = queue.SimpleQueue()
+        threading.Thread(target=self._read, name="tier-stream", daemon=True).start()
+
+    def next(self, timeout_seconds: float) -> _Event | None:
+        """Return the next event, None when the stream has ended.
+
+        Raises:
+            queue.Empty: nothing came in time.
+            grpc.RpcError: the stream broke.
+        """
+        item = self._queue.get(timeout=max(0.0, timeout_seconds))
+        if isinstance(item, grpc.RpcError):
+            raise item
+        return item
+
+    def cancel(self) -> None:
+        """End the stream from our side."""
+        self._call.cancel()
+
+    def _read(self) -> None:
+        try:
+            for event in self._call:
+                self._queue.put(event)
+            self._queue.put(None)
+        except grpc.RpcError as error:
+            self._queue.put(error)
+
+
+class Connection:
+    """See the head of this file. `on_attach` runs in the attach thread, after each successful attach."""
+
+    def __init__(self, volume: Path, identity: EngineIdentity, on_attach: Callable[[], None]) -> None:
+        self.arena = ArenaHolder(volume)
+        self.off_reason = "not attached yet"
+        self._socket = volume / SOCKET_NAME
+        self._identity = identity
+        self._on_attach = on_attach
+        self._process_id = secrets.token_bytes(16)
+        self._lock = threading.Lock()
+        self._stub: TierStub | None = None
+        self._attachment = b""
+        self._doubt = ""  # why calls fail at once although a stream is there
+        self._unsettled: dict[str, set[int]] = {}
+        self._is_closed = threading.Event()
+        self._stream: EventStream[pb.AttachEvent] | None = None
+        self._thread = threading.Thread(target=self._run, name="tier-attach", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_up(self) -> bool:
+        """Whether calls are worth making."""
+        return self._stub is not None and not self._doubt
+
+    @contextlib.contextmanager
+    def call(self) -> Iterator[tuple[TierStub, bytes]]:
+        """Yield the stub and our attachment for one or more calls.
+
+        Raises:
+            TierUnavailable: now, or instead of the grpc error that a call inside raised.
+        """
+        with self._lock:
+            stub, attachment, doubt = self._stub, self._attachment, self._doubt
+        if self._is_closed.is_set():
+            raise TierUnavailable("closed")
+        if stub is None:
+            raise TierUnavailable("no_sidecar", self.off_reason)
+        if doubt:
+            raise TierUnavailable("breaker", doubt)
+        try:
+            yield stub, attachment
+        except (grpc.RpcError, ValueError) as error:  # ValueError: the channel was closed under the call
+            raise self.failed(error, attachment) from error
+
+    def settle(self, lease_id: str, suspect_slots: set[int], timeout_seconds: float) -> None:
+        """Tell the sidecar that we touch no slot of the lease, now or as soon as it answers."""
+        with self._lock:
+            self._unsettled[lease_id] = suspect_slots
+            while len(self._unsettled) > MAX_UNSETTLED:  # its leases lapse and are freed when this process ends
+                del self._unsettled[next(iter(self._unsettled))]
+        try:
+            with self.call() as (stub, attachment):
+                self._settle_all(stub, attachment, timeout_seconds)
+        except TierUnavailable as error:
+            _log.debug("settlement postponed: %s", error)
+
+    def close(self) -> None:
+        """Detach and unmap; returns when nobody borrows the arena any more."""
+        self._is_closed.set()
+        with self._lock:
+            stream = self._stream
+        if stream is not None:
+            stream.cancel()
+        self._thread.join()
+        self.arena.settle_down(is_closing=True)
+
+    def _run(self) -> None:
+        waits = backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS)
+        while not self._is_closed.is_set():
+            started = time.monotonic()
+            try:
+                self._live_once()
+            except grpc.RpcError as error:
+                self._set_off(_describe(error))
+            except (LayoutError, OSError) as error:
+                self._set_off(f"arena: {error}")
+            except Exception as error:  # noqa: BLE001 - a bug here must not end attaching for ever
+                _log.exception("attach failed")
+                self._set_off(f"bug: {error}")
+            if time.monotonic() - started > LAST_RETRY_SECONDS:
+                waits = backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS)
+            self._is_closed.wait(next(waits))
+
+    def _live_once(self) -> None:
+        """Attach, follow the stream to its end, detach."""
+        self.arena.settle_down()
+        with grpc.insecure_channel(f"unix:{self._socket}", options=_OPTIONS) as channel:
+            stub = TierStub(channel)
+            stream: EventStream[pb.AttachEvent] = EventStream(stub.Attach(self._attach_request()))
+            with self._lock:
+                self._stream = stream
+            try:
+                self._follow(stub, stream)
+            finally:
+                with self._lock:
+                    self._stub, self._attachment, self._doubt, self._stream = None, b"", "", None
+                stream.cancel()
+
+    def _follow(self, stub: TierStub, stream: EventStream[pb.AttachEvent]) -> None:
+        is_first = True
+        waits = backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS)
+        while not self._is_closed.is_set():
+            try:
+                event = stream.next(next(waits) if self._doubt else LOOK_SECONDS)
+            except queue.Empty:
+                if self._doubt:
+                    self._ping(stub)
+                continue
+            if event is None:
+                self._set_off("the sidecar ended the attachment")
+                return
+            waits = backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS)
+            self._take_over(stub, event)
+            if is_first:
+                is_first = False
+                self._on_attach()
+
+    def _take_over(self, stub: TierStub, event: pb.AttachEvent) -> None:
+        self.arena.adopt(event.arena_path, event.arena_epoch, event.slot_bytes)
+        self._set_off(f"RAM tier off: {event.ram_off_reason}" if event.ram_off_reason else "")
+        with self._lock:
+            self._stub, self._attachment = stub, event.attachment
+        self._settle_all(stub, event.attachment, PING_SECONDS)
+
+    def _ping(self, stub: TierStub) -> None:
+        """Ask whether the sidecar answers again, bringing the settlements it has missed."""
+        try:
+            self._settle_all(stub, self._attachment, PING_SECONDS, is_ping=True)
+        except grpc.RpcError as error:
+            if error.code() not in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE):
+                raise  # it answers, but does not know us any more: attach anew
+            return
+        with self._lock:
+            self._doubt = ""
+
+    def _settle_all(self, stub: TierStub, attachment: bytes, timeout_seconds: float, is_ping: bool = False) -> None:
+        with self._lock:
+            unsettled = dict(self._unsettled)
+        if not unsettled and not is_ping:
+            return
+        slots = set().union(*unsettled.values())
+        request = pb.SettleRequest(attachment=attachment, lease_ids=list(unsettled), suspect_slots=slots)
+        stub.Settle(request, timeout=timeout_seconds)
+        with self._lock:
+            for lease_id in unsettled:
+                self._unsettled.pop(lease_id, None)
+
+    def _set_off(self, reason: str) -> None:
+        if reason != self.off_reason and not self._is_closed.is_set():
+            _log.info("tiers: %s", reason or "attached")
+        self.off_reason = reason
+
+    def failed(self, error: Exception, attachment: bytes) -> TierUnavailable:
+        """Draw the conclusions from a failed call; return what its caller is to be told."""
+        code = error.code() if isinstance(error, grpc.RpcError) else grpc.StatusCode.CANCELLED
+        detail = _describe(error)
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+            return TierUnavailable("ram_off", detail)
+        if code is grpc.StatusCode.FAILED_PRECONDITION:
+            self._attach_anew(attachment)
+            return TierUnavailable("refused", detail)
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            self.doubt(detail, attachment)
+            return TierUnavailable("deadline", detail)
+        if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+            self.doubt(detail, attachment)
+            return TierUnavailable("no_sidecar", detail)
+        return TierUnavailable("refused", detail)
+
+    def doubt(self, detail: str, attachment: bytes) -> None:
+        """Let calls fail at once until the sidecar was seen to answer again."""
+        with self._lock:
+            if self._attachment == attachment:
+                self._doubt = detail
+
+    def _attach_anew(self, attachment: bytes) -> None:
+        """The sidecar does not know us any more."""
+        with self._lock:
+            stream = self._stream if self._attachment == attachment else None
+        if stream is not None:
+            stream.cancel()
+
+    def _attach_request(self) -> pb.AttachRequest:
+        identity = self._identity
+        return pb.AttachRequest(
+            protocol_version=PROTOCOL_VERSION,
+            process_id=self._process_id,
+            namespace=identity.namespace,
+            payload_bytes=identity.payload_bytes,
+            block_tokens=identity.block_tokens,
+            digest_version=DIGEST_VERSION,
+            model_names=identity.model_names,
+            template_digest=identity.template_digest,
+            address_self_test=self_test_address(),
+            codec=identity.codec,
+        )
+
+
+def _describe(error: Exception) -> str:
+    if not isinstance(error, grpc.RpcError):
+        return str(error)
+    return f"{error.code().name}: {error.details() or ''}"
