@@ -17,7 +17,7 @@ MAX_CHOICES = 8
 MAX_PROMPTS = 64
 MAX_STOPS = 16
 MAX_STOP_CHARACTERS = 1024
-DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's own default for text completions
+DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's own
 
 _IGNORED = frozenset(
     {"user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"}
@@ -55,7 +55,7 @@ class Decoding:
     """How tokens are to be chosen and when to end; the same for chat and text completions."""
 
     max_tokens: int | None = None
-    """None: as many as fit the context."""
+    """None: as many as fit the context, of a text completion `DEFAULT_COMPLETION_TOKENS` at most."""
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
@@ -137,8 +137,7 @@ def parse_completion(body: Mapping[str, Any], models: Sequence[str]) -> Completi
     fields = Fields(body)
     model = _model(fields, models)
     prompts = _prompts(fields)
-    max_tokens = fields.integer("max_tokens", 1)
-    decoding = _decoding(fields, DEFAULT_COMPLETION_TOKENS if max_tokens is None else max_tokens)
+    decoding = _decoding(fields, fields.integer("max_tokens", 1))
     if len(prompts) * decoding.num_choices > MAX_PROMPTS:
         fields.refuse("prompt", f"prompts times n is limited to {MAX_PROMPTS}")
     delivery = _delivery(fields)

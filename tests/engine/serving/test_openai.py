@@ -1,6 +1,7 @@
 import json
 
 import pytest
+
 from pagoda_engine.serving.errors import InvalidRequestError, UnknownModelError
 from pagoda_engine.serving.fields import parse_json_object
 from pagoda_engine.serving.messages import ordered
@@ -24,7 +25,7 @@ def test_defaults_are_openais() -> None:
     assert (decoding.seed, decoding.stops, decoding.num_choices, decoding.min_tokens) == (None, (), 1, 0)
     assert not delivery.stream
     assert not decoding.ignore_eos
-    assert completion().decoding.max_tokens == 16
+    assert completion().decoding == decoding
 
 
 def test_null_is_the_same_as_absent() -> None:

@@ -1,5 +1,6 @@
 from hypothesis import given
 from hypothesis import strategies as st
+
 from pagoda_engine.serving.stops import StopFilter
 
 TEXT = st.text(alphabet="abé😀", max_size=30)
