@@ -6,7 +6,9 @@
     keys         item keys                              pure
     items        what an item holds, splitting, checks  pure
     meta         memcached's meta protocol              pure
-    exchanges    probe, fetch and store on one connection
+    reads        probe and fetch on one connection
+    stores       a batch of stores on one connection
+    lane         which stores go in one batch
     connection   one socket, one deadline
     node         one memcached: its connections, breaker and recovery
 

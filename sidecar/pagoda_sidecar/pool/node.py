@@ -9,15 +9,18 @@ slow one) is pinged ever more rarely, until it has worked once.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from pagoda_runtime.breaker import Breaker, BreakerState
 from pagoda_runtime.logs import fields
 from pagoda_runtime.metrics import Instrument
+from pagoda_sidecar.pool import stores
 from pagoda_sidecar.pool.connection import Connection
 from pagoda_sidecar.pool.errors import NodeBusy, NodeDown, NodeError, NodeFailed
+from pagoda_sidecar.pool.lane import StoreLane
 from pagoda_sidecar.pool.nodes import PoolNode
 from pagoda_sidecar.pool.settings import PoolSettings
+from pagoda_sidecar.pool.stores import Storing
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +38,7 @@ class Node:
         self._up = up
         self._breaker = Breaker(max_failures=1, open_seconds=settings.retry_seconds)
         self._gates = {name: asyncio.Semaphore(settings.connections_per_operation) for name in OPERATIONS}
+        self.lane = StoreLane(self._send, settings.window_bytes)
         self._idle: list[Connection] = []
         self._recovery: asyncio.Task[None] | None = None
         self._patience = settings.retry_seconds
@@ -87,6 +91,10 @@ class Node:
         if self._recovery is not None:
             self._recovery.cancel()
         return self._recovery
+
+    async def _send(self, batch: Sequence[Storing]) -> None:
+        async with self.connection("store") as connection:
+            await stores.store(connection, batch)
 
     def _check_up(self) -> None:
         if self._is_retired or self._breaker.state is not BreakerState.CLOSED:

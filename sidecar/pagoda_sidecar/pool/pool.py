@@ -11,14 +11,15 @@ from typing import Any
 from pagoda_protocol import metrics as names
 from pagoda_protocol.records import RecordError, RecordHeader
 from pagoda_runtime.metrics import Instrument, Metrics
-from pagoda_sidecar.pool import exchanges, items, keys
+from pagoda_sidecar.pool import items, keys, reads
 from pagoda_sidecar.pool.errors import NodeError
-from pagoda_sidecar.pool.exchanges import OnReady, Wanted
 from pagoda_sidecar.pool.node import Node
 from pagoda_sidecar.pool.nodes import PoolNode
 from pagoda_sidecar.pool.pace import Pace
+from pagoda_sidecar.pool.reads import OnReady, Wanted
 from pagoda_sidecar.pool.rendezvous import Rendezvous
 from pagoda_sidecar.pool.settings import PoolSettings
+from pagoda_sidecar.pool.stores import Storing
 
 NAMESPACE_BYTES = 32
 
@@ -102,7 +103,7 @@ class MemcachedPool:
                 try:
                     async with node.connection("probe") as connection:
                         batch_keys = [keys.record_key(namespace, addresses[index]) for index in batch]
-                        answers = await exchanges.probe(connection, batch_keys, self._pace)
+                        answers = await reads.probe(connection, batch_keys, self._pace)
                     for index, answer in zip(batch, answers, strict=True):
                         found[index] = answer
                     outcomes = Counter("hit" if answer else "miss" for answer in answers)
@@ -150,10 +151,7 @@ class MemcachedPool:
                 outcome = "other_namespace"  # a block of the engine before this one
                 return False
             items.check_payload(header, payload)
-            async with node.connection("store") as connection:
-                outcome = await exchanges.store(connection, namespace, header, payload)
-        except NodeError as error:
-            outcome = error.outcome
+            outcome = await node.lane.store(Storing(namespace, header, payload))
         except RecordError as error:
             outcome = "corrupt"
             self._integrity_failures.add(1, tier="ram", reason=error.reason)
@@ -179,7 +177,7 @@ class MemcachedPool:
         try:
             for batch in _windows(wanted, self._settings.window_bytes):
                 async with node.connection("fetch") as connection:
-                    await exchanges.fetch(connection, batch, namespace, on_ready, self._pace)
+                    await reads.fetch(connection, batch, namespace, on_ready, self._pace)
         except NodeError as error:
             ending = error.outcome
         finally:

@@ -105,14 +105,3 @@ async def test_a_bad_part_spoils_its_record_alone(damage: str) -> None:
             assert await pool.store(*large)
             assert operations(metrics, "store") == {"stored": 3}
             assert await fetch_all(pool, [large, small]) == [0, 1]
-
-
-async def test_a_record_rewritten_since_it_was_read_is_not_dropped(node: Memcached) -> None:
-    """The delete carries the CAS that was read: here the good record comes between the read and the delete."""
-    put_raw(node, _VICTIM[0], _flipped(_VALUE, 500))
-    async with pool_over([node]) as (pool, _):
-        key = keys.record_key(NAMESPACE, _VICTIM[0].address)
-        cas = int(node.command(b"mg %b c\r\n" % key).split(b"c")[1])
-        put_raw(node, _VICTIM[0], _VALUE)
-        assert node.command(b"md %b C%d\r\n" % (key, cas)) == b"EX\r\n"
-        assert await fetch_all(pool, [_VICTIM]) == [0]

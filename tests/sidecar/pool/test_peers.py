@@ -9,7 +9,6 @@ import pytest
 from pagoda_sidecar.pool import PoolSettings
 from tests.sidecar.pool.peers import SETTINGS, liar, slow_road, speaking
 from tests.sidecar.pool.records import (
-    FAST,
     counts,
     fetch_all,
     operations,
@@ -105,6 +104,23 @@ async def test_an_answer_with_the_right_token_and_another_block_is_a_miss() -> N
         assert counts(metrics, "pagoda_integrity_failures") == {"address": 1}
 
 
+async def test_a_bad_record_is_deleted_only_as_the_version_that_was_read() -> None:
+    lines: list[bytes] = []
+
+    def answer(line: bytes) -> bytes:
+        lines.append(line)
+        if line.startswith(b"mg"):
+            return b"VA 3 f0 c77 O0\r\nabc\r\n"
+        return b"MN\r\n" if line.startswith(b"mn") else b"EX O1\r\n"  # somebody has rewritten it
+
+    async with liar(answer) as address, pool_over([address]) as (pool, metrics):
+        assert await fetch_all(pool, [record(1)]) == []
+        assert operations(metrics, "fetch") == {"corrupt": 1}
+        assert pool._nodes["n0"].num_idle_connections == 1
+    (key,) = (line.split()[1] for line in lines if line.startswith(b"mg"))
+    assert [line for line in lines if line.startswith(b"md")] == [b"md %b C77 q O1\r\n" % key]
+
+
 @pytest.mark.parametrize("greeting", [b"SSH-2.0-OpenSSH_9.2\r\n", b"END\r\n", b"\x16\x03\x01", SETTINGS + b"MN\r\n"])
 async def test_what_is_no_memcached_is_never_asked_for_a_record(greeting: bytes) -> None:
     async with speaking(greeting) as address, pool_over([address]) as (pool, metrics):
@@ -113,11 +129,31 @@ async def test_what_is_no_memcached_is_never_asked_for_a_record(greeting: bytes)
         assert operations(metrics, "fetch") == {outcome: 1}
 
 
-async def test_a_store_that_is_answered_wrongly_is_not_stored() -> None:
-    for answer in (b"NF\r\n", b"HD O0\r\nHD O1\r\n", b"SERVER_ERROR out of luck\r\n"):
-        async with (
-            liar(lambda line, answer=answer: answer if line.startswith(b"ms") else b"") as address,  # type: ignore[misc]
-            pool_over([address], FAST) as (pool, metrics),
-        ):
-            assert await pool.store(*record(1, 100)) is False
-            assert operations(metrics, "store") == {"server_error" if answer.startswith(b"SERVER") else "garbage": 1}
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (b"NF O0\r\n", "garbage"),
+        (b"HD\r\n", "garbage"),
+        (b"HD O1\r\n", "garbage"),
+        (b"SERVER_ERROR out of luck\r\n", "server_error"),
+        (b"SERVER_ERROR out of memory storing object\r\n", "full"),
+    ],
+)
+async def test_a_store_that_is_not_acknowledged_in_so_many_words_is_not_stored(answer: bytes, outcome: str) -> None:
+    async with (
+        liar(lambda line: answer if line.startswith(b"ms") else b"") as address,
+        pool_over([address]) as (pool, metrics),
+    ):
+        assert await pool.store(*record(1, 100)) is False
+        assert operations(metrics, "store") == {outcome: 1}
+
+
+async def test_a_connection_with_more_acknowledgements_than_stores_is_never_used_again() -> None:
+    async with (
+        liar(lambda line: b"HD O0\r\nHD O1\r\n" if line.startswith(b"ms") else b"") as address,
+        pool_over([address]) as (pool, _),
+    ):
+        await pool.store(*record(1, 100))
+        await asyncio.sleep(0)
+        assert pool._nodes["n0"].num_idle_connections == 0
+        assert await pool.store(*record(2, 100)) is False

@@ -1,4 +1,4 @@
-"""The three exchanges with a node: probe, fetch, store. Each runs on a connection lent for it alone.
+"""Reading from a node: probe and fetch. Each exchange runs on a connection lent for it alone.
 
 Commands are sent all at once and answered in order, misses silently; every answer carries the opaque token of its
 question, and each token is taken off the list of open questions before a byte of its value is received. So an answer
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from pagoda_protocol.records import RECORD_HEADER_BYTES, RecordError, RecordHeader, pack_header
+from pagoda_protocol.records import RECORD_HEADER_BYTES, RecordError, RecordHeader
 from pagoda_sidecar.pool import items, keys, meta
 from pagoda_sidecar.pool.connection import Connection
 from pagoda_sidecar.pool.errors import NodeGarbled
@@ -111,37 +111,6 @@ async def fetch(
     await _drop(connection, [wanted for wanted in batch if wanted.outcome in ("corrupt", "torn")], namespace)
 
 
-async def store(connection: Connection, namespace: bytes, header: RecordHeader, payload: memoryview) -> str:
-    """Write one record and wait until the node has acknowledged it; return the outcome, `stored` or `exists` if good.
-
-    A record above the node's item limit goes in parts. Its head is added only when every part is acknowledged, so a
-    record that is found was whole once.
-    """
-    head, key = pack_header(header), keys.record_key(namespace, header.address)
-    part_bytes = items.part_size(len(payload), connection.value_limit_bytes)
-    connection.begin(len(payload))
-    if part_bytes is None:
-        (opaque,) = connection.opaques(1)
-        command = meta.store_command(key, opaque, len(head) + len(payload), items.FLAG_WHOLE)
-        await connection.send([command, head, payload, meta.END_OF_VALUE])
-        return await _stored(connection, 1)
-    ranges = list(items.part_ranges(len(payload), part_bytes))
-    buffers: list[bytes | memoryview] = []
-    for index, (opaque, (start, end)) in enumerate(zip(connection.opaques(len(ranges)), ranges, strict=True)):
-        part_key = keys.part_key(namespace, header.address, header.xxh3, index)
-        buffers += meta.store_command(part_key, opaque, end - start, 0), payload[start:end], meta.END_OF_VALUE
-    await connection.send(buffers)
-    outcome = await _stored(connection, len(ranges))
-    if outcome != "stored":
-        return outcome
-    connection.begin(0)
-    value = head + items.pack_descriptor(len(payload), part_bytes)
-    (opaque,) = connection.opaques(1)
-    command = meta.store_command(key, opaque, len(value), items.FLAG_SPLIT, add=True)
-    await connection.send([command, value, meta.END_OF_VALUE])
-    return await _stored(connection, 1)
-
-
 async def _fetch_parts(
     connection: Connection, wanted: Wanted, header: RecordHeader, namespace: bytes, on_ready: OnReady
 ) -> None:
@@ -226,28 +195,6 @@ async def _answers(connection: Connection, on_answer: Callable[[Response], None]
             raise NodeGarbled(str(error)) from error
         if is_last:
             return
-
-
-async def _stored(connection: Connection, count: int) -> str:
-    """Wait for the answers to `count` store commands; return `stored`, or what became of the first that was not."""
-    outcomes: list[str] = []
-    while len(outcomes) < count:
-        outcomes += map(_store_outcome, await connection.receive())
-    if len(outcomes) > count:
-        raise NodeGarbled("more answers than questions")
-    connection.end()
-    return next((outcome for outcome in outcomes if outcome != "stored"), "stored")
-
-
-def _store_outcome(response: Response) -> str:
-    if response.code == b"HD":
-        return "stored"
-    if response.code == b"NS":
-        return "exists"
-    if response.code == b"SERVER_ERROR":  # memcached has swallowed the value and is in step
-        text = b" ".join(response.words)
-        return "full" if b"memory" in text else "too_large" if b"large" in text else "server_error"
-    raise NodeGarbled(f"{response.code!r} to a store")
 
 
 def _take(questions: dict[int, _Question], response: Response) -> _Question:
