@@ -30,6 +30,8 @@ class ArenaKeeper:
         self.off_reason = "the arena is not opened yet"
         # Called when `arena` became there
         self.on_ready: Callable[[], None] = lambda: None
+        # Called when making one failed, `off_reason` says why
+        self.on_failed: Callable[[], None] = lambda: None
         self._path = volume / ARENA_NAME
         self._lock_path = volume / LOCK_NAME
         self._ram_bytes = ram_bytes
@@ -113,6 +115,7 @@ class ArenaKeeper:
         except (ArenaError, OSError) as error:
             self.off_reason = str(error)
             _log.warning("RAM tier off: %s", error)
+            self.on_failed()
             return
         finally:
             self._making = None

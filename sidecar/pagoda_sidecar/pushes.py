@@ -148,7 +148,8 @@ class Pusher:
         async def send() -> None:
             nonlocal num_sent
             while waiting and not deadline.expired:
-                num_sent += await self._send(tier, waiting.pop(), deadline)
+                if await self._send(tier, waiting.pop(), deadline):
+                    num_sent += 1
 
         async with asyncio.TaskGroup() as tasks:
             for _ in range(min(NUM_SENDERS, len(blocks))):

@@ -58,6 +58,7 @@ class Sidecar:
         self.hints = Hints(self.table, self._is_in_ram)
         self._keeper = ArenaKeeper(volume, ram_bytes)
         self._keeper.on_ready = self._arena_is_ready
+        self._keeper.on_failed = self.tell_engine
         self._switching = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._num_evictions = 0

@@ -150,6 +150,8 @@ def allocate(
         raise ArenaError(f"{file_bytes} bytes are too few for an arena")
     try:
         unlink(path)
+        if _free_bytes(path.parent) < file_bytes:  # known before the volume's memory is filled in vain
+            raise ArenaError(_no_room(path, file_bytes))
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise ArenaError(f"{path}: {error.strerror}") from error
@@ -158,7 +160,9 @@ def allocate(
         mapping = mmap.mmap(descriptor, file_bytes)
     except OSError as error:
         unlink(path)
-        raise ArenaError(_no_room(path, file_bytes, error)) from error
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM)
+        message = _no_room(path, file_bytes) if is_full else f"{path}: {error.strerror}"
+        raise ArenaError(message) from error
     except ArenaError:
         unlink(path)
         raise
@@ -194,12 +198,13 @@ def _fill(
         on_progress(start + size)
 
 
-def _no_room(path: Path, file_bytes: int, error: OSError) -> str:
-    if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM):
-        return f"{path}: {error.strerror}"
-    try:
-        volume = os.statvfs(path.parent)
-        free = f", {volume.f_bavail * volume.f_frsize} are free on {path.parent}"
-    except OSError:
-        free = ""
-    return f"no room for an arena of {file_bytes} bytes{free}; make the volume larger or cache.ram.size smaller"
+def _no_room(path: Path, file_bytes: int) -> str:
+    return (
+        f"no room for an arena of {file_bytes} bytes, {_free_bytes(path.parent)} are free on {path.parent}; "
+        "make the volume larger or cache.ram.size smaller"
+    )
+
+
+def _free_bytes(folder: Path) -> int:
+    volume = os.statvfs(folder)
+    return volume.f_bavail * volume.f_frsize

@@ -1,0 +1,379 @@
+"""A real sidecar process over its real socket, with a real client: what survives and what is lost, and how quietly."""
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pagoda_protocol.tenants import digest_secret
+from pagoda_sidecar.arena.layout import SUPERBLOCK_BYTES, unpack_superblock
+from pagoda_sidecar.client import DigestRow, TierClient, TierUnavailable
+from tests.sidecar.support import (
+    MEBIBYTE,
+    ROOT,
+    SidecarProcess,
+    chain,
+    client_of,
+    identity,
+    load,
+    memcached,
+    payload,
+    records,
+    sidecar_process,
+    store,
+    usable,
+    wait_until,
+)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[SidecarProcess]:
+    with sidecar_process() as process:
+        yield process
+
+
+@pytest.fixture
+def sidecar(shared: SidecarProcess) -> SidecarProcess:
+    """One process for all tests (starting one costs a second); each test's namespace finds the arena empty."""
+    shared.namespace = secrets.token_bytes(32)
+    return shared
+
+
+def test_what_was_stored_comes_back_and_leases_are_zero_at_idle(sidecar: SidecarProcess) -> None:
+    addresses = chain(20)
+    with client_of(sidecar) as client:
+        assert store(client, addresses).stored == 20
+        assert [(p.tier, p.first, p.count) for p in client.lookup(addresses, 1.0)] == [("ram", 0, 20)]
+        assert load(client, addresses).sources == ["ram"] * 20
+        assert load(client, addresses, 5, 9).sources == ["ram"] * 4
+        assert store(client, addresses).present == 20
+        again = load(client, [*addresses, b"x" * 32])
+        assert (len(again.sources), again.reason) == (20, "no_slots")  # nobody could fetch the last one
+        wait_until(lambda: sidecar.metric('pagoda_tier_blocks{state="sealed",tier="ram"}') == 20)
+        assert sidecar.metric("pagoda_leases") == 0
+        assert sidecar.metric("pagoda_quarantined_slots") == 0
+
+
+def test_a_store_that_fails_is_never_visible(sidecar: SidecarProcess) -> None:  # E3
+    addresses = chain(4)
+
+    def source(index: int, view: memoryview) -> None:
+        view[:] = payload(addresses[index])
+        if index == 2:
+            raise RuntimeError("the device copy failed")
+
+    with client_of(sidecar) as client:
+        with pytest.raises(RuntimeError, match="device copy"):
+            client.store(records(addresses), source, 1.0)
+        assert client.lookup(addresses, 1.0) == []
+        assert store(client, addresses).stored == 4, "the slots of the failed store are free again"
+        assert len(load(client, addresses).sources) == 4
+
+
+def test_a_sink_that_fails_leaves_no_lease_behind(sidecar: SidecarProcess) -> None:  # E22
+    addresses = chain(4)
+
+    def sink(position: int, view: memoryview) -> None:
+        raise RuntimeError("no page")
+
+    with client_of(sidecar) as client:
+        store(client, addresses)
+        with pytest.raises(RuntimeError, match="no page"):
+            client.load(ROOT, addresses, 0, 4, sink, 1.0, lambda: False)
+        wait_until(lambda: sidecar.metric("pagoda_leases") == 0)
+        assert load(client, addresses).reason is None
+
+
+def test_a_cancelled_load_ends_at_once_and_keeps_what_came(sidecar: SidecarProcess) -> None:
+    addresses = chain(8)
+    seen: list[int] = []
+    with client_of(sidecar) as client:
+        store(client, addresses)
+        result = client.load(
+            ROOT, addresses, 0, 8, lambda position, view: seen.append(position), 5.0, lambda: bool(seen)
+        )
+        assert result.reason in ("cancelled", None)
+        assert len(result.sources) == len(seen)
+
+
+@pytest.mark.parametrize("who", ["worker", "supervisor"])
+def test_ram_survives_a_kill_and_the_engine_attaches_again(sidecar: SidecarProcess, who: str) -> None:  # E24
+    addresses = chain(12)
+    with client_of(sidecar) as client:
+        attaches: list[float] = []
+        client.on_attach = lambda: attaches.append(time.monotonic())
+        store(client, addresses)
+        if who == "worker":
+            sidecar.kill_worker()
+        else:
+            sidecar.kill_supervisor()
+            sidecar.start()
+        wait_until(lambda: attaches and usable(client))
+        assert load(client, addresses).sources == ["ram"] * 12
+        if who == "worker":
+            assert sidecar.metric("pagoda_worker_restarts_total") >= 1
+
+
+def test_kills_at_random_points_under_load_lose_nothing_but_time(sidecar: SidecarProcess) -> None:  # E24
+    with client_of(sidecar) as client:
+        for round_number in range(2):
+            end = time.monotonic() + 0.05 + 0.1 * round_number
+            seed = 0
+            worker = sidecar.worker
+            while usable(client) or seed == 0:
+                addresses = chain(6, seed)
+                seed += 1
+                try:
+                    store(client, addresses, 1.0)
+                    load(client, addresses, seconds=1.0)  # checks the bytes
+                except TierUnavailable:
+                    break
+                if time.monotonic() > end:
+                    os.kill(worker, signal.SIGKILL)
+                    end = time.monotonic() + 60
+            wait_until(lambda: usable(client))
+        addresses = chain(6, 999)
+        assert store(client, addresses).stored == 6
+        assert load(client, addresses).reason is None
+        wait_until(lambda: sidecar.metric("pagoda_quarantined_slots") == 0)
+
+
+@pytest.mark.parametrize("part", ["payload", "header"])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_flipped_bit_is_a_counted_miss_and_the_record_goes(
+    sidecar: SidecarProcess, part: str, is_restarted: bool
+) -> None:
+    addresses = chain(6)
+    with client_of(sidecar) as client:
+        store(client, addresses)
+        failures_before = 0.0 if is_restarted else num_failures(sidecar)
+        if is_restarted:
+            sidecar.kill_supervisor()
+        flip_bit(sidecar.volume / "arena", addresses[3], part)
+        if is_restarted:
+            sidecar.start()
+            wait_until(lambda: not client.attached)
+            wait_until(lambda: usable(client))
+        result = load(client, addresses)
+        assert result.sources == ["ram"] * 3
+        assert result.reason is not None
+        wait_until(lambda: num_failures(sidecar) == failures_before + 1)
+        assert client.num_integrity_failures == (0 if is_restarted else 1)
+        wait_until(lambda: [p.count for p in client.lookup(addresses, 1.0)] == [3], what="the record to go")
+        assert store(client, addresses).stored == 1
+        assert load(client, addresses).reason is None
+
+
+def test_a_hung_sidecar_costs_one_deadline_once_and_is_used_again_when_it_answers(sidecar: SidecarProcess) -> None:
+    addresses = chain(6)
+    with client_of(sidecar) as client:
+        store(client, addresses)
+        attaches: list[float] = []
+        client.on_attach = lambda: attaches.append(time.monotonic())
+        worker = sidecar.worker
+        os.kill(worker, signal.SIGSTOP)
+        started = time.monotonic()
+        with pytest.raises(TierUnavailable) as hung:
+            load(client, addresses, seconds=0.3)
+        assert hung.value.reason == "deadline"
+        assert 0.25 < time.monotonic() - started < 0.9
+        started = time.monotonic()
+        for _ in range(20):
+            with pytest.raises(TierUnavailable) as fast:
+                store(client, addresses, seconds=5.0)
+            assert fast.value.reason == "breaker"
+        assert time.monotonic() - started < 0.3
+        assert not client.attached
+        os.kill(worker, signal.SIGCONT)
+        wait_until(lambda: usable(client))
+        assert load(client, addresses).sources == ["ram"] * 6
+        assert sidecar.worker == worker
+        assert attaches == [], "the same attachment goes on"
+        wait_until(lambda: sidecar.metric("pagoda_leases") == 0, what="the lease of the load nobody saw granted")
+
+
+def test_a_reserve_whose_answer_was_lost_is_settled_when_the_sidecar_answers_again(sidecar: SidecarProcess) -> None:
+    with client_of(sidecar) as client:
+        store(client, chain(1))
+        worker = sidecar.worker
+        os.kill(worker, signal.SIGSTOP)
+        with pytest.raises(TierUnavailable):
+            store(client, chain(8, 5), seconds=0.2)
+        os.kill(worker, signal.SIGCONT)
+        wait_until(lambda: usable(client))
+        wait_until(lambda: sidecar.metric("pagoda_leases") == 0)
+        assert store(client, chain(8, 5)).stored == 8
+
+
+def test_a_dead_engine_voids_its_hints_at_once_and_leaves_its_blocks_to_the_pool() -> None:
+    addresses = chain(8)
+    device_only = chain(9)[-1]
+    with memcached() as port, sidecar_process(nodes=[("mc-0", port)]) as sidecar:
+        engine = subprocess.Popen([sys.executable, "-m", __name__, str(sidecar.volume)], stdout=subprocess.PIPE)
+        assert engine.stdout is not None
+        with engine.stdout:
+            assert engine.stdout.readline() == b"holding slots\n"
+            wait_until(lambda: len(sidecar.hint_rows()) == 2)
+            assert set(sidecar.hint_rows().values()) == {(32, "device"), (36, "device")}
+            engine.kill()
+            engine.wait()
+        wait_until(lambda: sidecar.hint_rows() == {(b"d" * 16).hex(): (32, "ram")}, what=device_only.hex())
+        wait_until(lambda: sidecar.metric("pagoda_quarantined_slots") == 3)
+        stored = 'pagoda_pool_operations_total{node="mc-0",operation="store",outcome="stored"}'
+        wait_until(lambda: sidecar.metric(stored) == 8, what="blocks pushed")
+        with client_of(sidecar) as client:  # another process id: its predecessor's slots are free
+            wait_until(lambda: sidecar.metric("pagoda_quarantined_slots") == 0)
+            assert load(client, addresses).sources == ["ram"] * 8
+
+
+def test_two_pods_hit_each_others_blocks_through_the_pool() -> None:  # E16
+    addresses = chain(10)
+    with (
+        memcached() as port,
+        sidecar_process(nodes=[("mc-0", port)]) as one,
+        sidecar_process(nodes=[("mc-0", port)]) as other,
+    ):
+        with client_of(one) as client:
+            store(client, addresses)
+            assert client.hand_over(10 * MEBIBYTE, 5.0) == 10
+            assert client.hand_over(10 * MEBIBYTE, 5.0) == 0, "the pool lacks nothing any more"
+        with client_of(other) as client:
+            store(client, addresses[:2])
+            parts = [(part.tier, part.first, part.count) for part in client.lookup([*addresses, b"?" * 32], 1.0)]
+            assert parts == [("ram", 0, 2), ("pool", 2, 8)]
+            result = load(client, [*addresses, b"?" * 32])
+            assert (result.sources, result.reason) == (["ram"] * 2 + ["pool"] * 8, "miss")
+            assert load(client, addresses).sources == ["ram"] * 10
+
+
+def test_another_block_size_makes_the_arena_anew(sidecar: SidecarProcess) -> None:
+    path = sidecar.volume / "arena"
+    with client_of(sidecar) as client:
+        store(client, chain(3))
+    before = path.stat().st_ino, unpack_superblock(path.read_bytes()[:SUPERBLOCK_BYTES])[0]
+    with client_of(sidecar, identity(sidecar.namespace, payload_bytes=5000)) as client:
+        assert client.lookup(chain(3), 1.0) == []
+        after = path.stat().st_ino, unpack_superblock(path.read_bytes()[:SUPERBLOCK_BYTES])[0]
+        assert after[0] != before[0]
+        assert after[1] != before[1]
+        assert path.stat().st_size == sidecar.ram_bytes
+        store(client, chain(3))
+        assert load(client, chain(3)).reason is None
+
+
+def test_records_of_another_namespace_are_never_handed_out(sidecar: SidecarProcess) -> None:
+    addresses = chain(5)
+    with client_of(sidecar) as client:
+        store(client, addresses)
+    with client_of(sidecar, identity(namespace=b"o" * 32)) as client:
+        assert client.lookup(addresses, 1.0) == []
+        assert store(client, addresses).stored == 5
+        assert load(client, addresses).reason is None
+
+
+def test_hints_follow_the_engine_and_survive_a_restart(sidecar: SidecarProcess) -> None:
+    addresses = chain(4)
+    digest = (b"d" * 16).hex()
+    with client_of(sidecar) as client:
+        store(client, addresses)
+        client.report([DigestRow(b"d" * 16, 16, addresses[-1])], [addresses[-1]], [], [addresses[-1]], None, 1.0)
+        wait_until(lambda: sidecar.hint_rows() == {digest: (16, "device")})
+        client.report([], [], [addresses[-1]], [], None, 1.0)
+        wait_until(lambda: sidecar.hint_rows() == {digest: (16, "ram")})
+        sidecar.kill_worker()
+        wait_until(lambda: not client.attached)
+        wait_until(lambda: usable(client))
+        wait_until(lambda: sidecar.hint_rows() == {digest: (16, "ram")})
+
+
+def test_bad_settings_keep_the_tiers_off_with_a_reason_until_they_are_mended(sidecar: SidecarProcess) -> None:
+    secret = (sidecar.folder / "secret" / "pool").read_bytes()
+    (sidecar.folder / "secret" / "digest").write_bytes(b"x" * 32)
+    sidecar.kill_worker()
+    client = TierClient(sidecar.volume, identity(sidecar.namespace))
+    try:
+        wait_until(lambda: "pool secret" in client.off_reason)
+        assert client.lookup(chain(1), 1.0) == []
+        with pytest.raises(TierUnavailable) as off:
+            store(client, chain(1))
+        assert off.value.reason == "ram_off"
+        (sidecar.folder / "secret" / "digest").write_bytes(digest_secret(secret))
+        wait_until(lambda: usable(client))
+        assert store(client, chain(1)).stored == 1
+    finally:
+        (sidecar.folder / "secret" / "digest").write_bytes(digest_secret(secret))
+        client.close()
+
+
+def test_an_arena_too_large_for_its_volume_is_a_reason_and_the_process_lives() -> None:
+    with sidecar_process(ram_bytes=2**50) as sidecar:
+        client = TierClient(sidecar.volume, identity())
+        try:
+            wait_until(lambda: "no room" in client.off_reason)
+            assert "ok" in sidecar.get("/health")
+            assert not (sidecar.volume / "arena").exists()
+            client.report([DigestRow(b"d" * 16, 4, chain(1)[0])], chain(1), [], [], None, 1.0)
+            wait_until(lambda: sidecar.hint_rows() == {(b"d" * 16).hex(): (4, "device")})
+        finally:
+            client.close()
+
+
+def test_term_ends_both_processes_and_keeps_the_arena(sidecar: SidecarProcess) -> None:
+    with client_of(sidecar) as client:
+        store(client, chain(2))
+        worker = Path(f"/proc/{sidecar.worker}")
+        assert sidecar.stop() == 0
+        assert not worker.exists()
+        wait_until(lambda: not client.attached)
+        with pytest.raises(TierUnavailable):
+            store(client, chain(2))
+        sidecar.start()
+        wait_until(lambda: usable(client))
+        assert load(client, chain(2)).sources == ["ram"] * 2
+
+
+def num_failures(sidecar: SidecarProcess) -> float:
+    lines = sidecar.get("/metrics").splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("pagoda_integrity_failures_total{"))
+
+
+def flip_bit(path: Path, address: bytes, part: str) -> None:
+    """Flip one bit of the record of `address` in the arena, through a file descriptor as a stray write would."""
+    with path.open("r+b") as file:
+        _, geometry = unpack_superblock(file.read(SUPERBLOCK_BYTES))
+        for slot in range(geometry.num_slots):
+            file.seek(geometry.entry_offset(slot))
+            if address in file.read(160):
+                offset = geometry.slot_offset(slot) + 1234 if part == "payload" else geometry.entry_offset(slot) + 92
+                file.seek(offset)
+                byte = file.read(1)[0] ^ 0x10
+                file.seek(offset)
+                file.write(bytes([byte]))
+                return
+    raise AssertionError("no such record")
+
+
+def be_an_engine(volume: Path) -> None:
+    """Store eight blocks, report them, and then hang in the middle of another store until killed."""
+    client = TierClient(volume, identity())
+    wait_until(lambda: usable(client))
+    store(client, chain(8))
+    rows = [DigestRow(b"d" * 16, 32, chain(8)[-1]), DigestRow(b"e" * 16, 36, chain(9)[-1])]
+    client.report(rows, chain(9), [], [], None, 1.0)
+
+    def source(index: int, view: memoryview) -> None:
+        sys.stdout.write("holding slots\n")
+        sys.stdout.flush()
+        time.sleep(60)
+
+    client.store(records(chain(3, 77)), source, 60.0)
+
+
+if __name__ == "__main__":
+    be_an_engine(Path(sys.argv[1]))
