@@ -14,8 +14,8 @@ from pagoda_engine.serving.stops import StopFilter
 class Detokenizer(Protocol):
     """Turns tokens into text as they come."""
 
-    def push(self, token: int) -> str:
-        """Return the text that is certain after `token`: whole characters only."""
+    def feed(self, token_id: int, /) -> str:
+        """Return the text that is certain after `token_id`: whole characters only."""
 
     def finish(self) -> str:
         """Return the text that is left when no token follows."""
@@ -78,7 +78,7 @@ class Choice:
         if token in self._eos_ids and len(self.tokens) > self._min_tokens:
             self.finish = "stop"
             return ""
-        shown = self._filter.push(self._detokenizer.push(token))
+        shown = self._filter.push(self._detokenizer.feed(token))
         if self._filter.is_hit:
             self.finish = "stop"
         return shown

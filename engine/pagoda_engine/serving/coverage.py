@@ -14,7 +14,7 @@ most `MAX_RENDERINGS` renderings and one tokenization for a conversation of any 
 import bisect
 import codecs
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -37,10 +37,6 @@ class Language(Protocol):
     def reads_clock(self) -> bool:
         """Whether the template's output depends on when it is rendered."""
 
-    @property
-    def added_tokens(self) -> Sequence[str]:
-        """The texts that become one token wherever they stand."""
-
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -50,11 +46,14 @@ class Language(Protocol):
     ) -> str:
         """Render a conversation; raises RenderError."""
 
-    def encode(self, text: str) -> tuple[Sequence[int], Sequence[int]]:
-        """Return token ids and the character offset behind each."""
+    def encode(self, text: str, is_rendered: bool) -> tuple[Sequence[int], Sequence[int]]:
+        """Return token ids and the character offset behind each; a plain text may be given a first token."""
 
     def boundaries(self, text: str) -> Sequence[int]:
-        """Return the offsets, ascending, at which the pre-tokenizer cuts `text`."""
+        """Return the offsets, ascending, at which a cut between tokens is certain, whatever text follows.
+
+        Certain once the characters before it are known and, where white space stands behind it, that one too.
+        """
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,8 @@ class Coverage:
         except RenderError:
             return []
         points = chat_points(self.digest_key, scope, self.template_digest, chat.body, raw)
-        return self._claims(layout.text, zip(points, layout.cuts(points), strict=True), computed)
+        ids, ends = self.language.encode(layout.text, is_rendered=True)
+        return self._claims(layout.text, ids, ends, zip(points, layout.cuts(points), strict=True), computed)
 
     def of_text(self, scope: str, model: str, prompt: str, reply: str, computed: Sequence[int]) -> list[Claim]:
         """Return claims for a text completion; a client may go on from `prompt` and `reply` together."""
@@ -111,7 +111,8 @@ class Coverage:
         cuts = _characters(text, [point.content_bytes or 0 for point in inner])
         whole = (text_points(self.digest_key, scope, model, prompt)[-1], len(prompt))
         pairs = sorted([*zip(inner, cuts, strict=True), whole], key=lambda pair: pair[1])
-        return self._claims(text, pairs, computed)
+        ids, ends = self.language.encode(text, is_rendered=False)
+        return self._claims(text, ids, ends, pairs, computed)
 
     def of_tokens(self, scope: str, model: str, prompt: Sequence[int], computed: Sequence[int]) -> list[Claim]:
         """Return claims for a prompt given as token ids."""
@@ -120,28 +121,20 @@ class Coverage:
         return self._whole_blocks((point, min(tokens, len(computed))) for point, tokens in reached)
 
     def _claims(
-        self, text: str, cuts: Iterator[tuple[DigestPoint, int]] | Sequence[tuple[DigestPoint, int]],
+        self,
+        text: str,
+        ids: Sequence[int],
+        ends: Sequence[int],
+        cuts: Iterable[tuple[DigestPoint, int]],
         computed: Sequence[int],
-    ) -> list[Claim]:  # fmt: skip
-        ids, ends = self.language.encode(text)
+    ) -> list[Claim]:
         boundaries = self.language.boundaries(text)
         same = _common_length(ids, computed)
         return self._whole_blocks(
-            (point, min(bisect.bisect_right(ends, self._safe(text, cut, boundaries)), same)) for point, cut in cuts
+            (point, min(bisect.bisect_right(ends, _certain(text, cut, boundaries)), same)) for point, cut in cuts
         )
 
-    def _safe(self, text: str, cut: int, boundaries: Sequence[int]) -> int:
-        """Return an offset before `cut` where tokens end whatever text follows `cut`."""
-        while overlap := _added_token_overlap(text, cut, self.language.added_tokens):
-            cut -= overlap
-        # White space at the end goes to one side or the other depending on what follows; so may digits in groups.
-        while cut and (text[cut - 1].isspace() or text[cut - 1].isdigit()):
-            cut -= 1
-        # The piece that holds the last character may grow; one more back costs little and forgives odd patterns.
-        index = bisect.bisect_left(boundaries, cut) - 2
-        return boundaries[index] if index >= 0 else 0
-
-    def _whole_blocks(self, reached: Iterator[tuple[DigestPoint, int]] | Any) -> list[Claim]:
+    def _whole_blocks(self, reached: Iterable[tuple[DigestPoint, int]]) -> list[Claim]:
         claims: list[Claim] = []
         best = 0
         for point, tokens in reached:
@@ -235,15 +228,12 @@ def _characters(text: str, byte_offsets: Sequence[int]) -> list[int]:
     return counts
 
 
-def _added_token_overlap(text: str, cut: int, added_tokens: Sequence[str]) -> int:
-    """Return how many characters before `cut` could be the beginning of an added token that ends behind it."""
-    longest = 0
-    for token in added_tokens:
-        for length in range(min(len(token) - 1, cut), longest, -1):
-            if text.startswith(token[:length], cut - length):
-                longest = length
-                break
-    return longest
+def _certain(text: str, cut: int, boundaries: Sequence[int]) -> int:
+    """Return the last boundary that is certain when `text` is known up to `cut` and anything may follow."""
+    index = bisect.bisect_right(boundaries, cut) - 1
+    if index >= 0 and boundaries[index] == cut and text[cut : cut + 1].isspace():
+        index -= 1
+    return boundaries[index] if index >= 0 else 0
 
 
 def _common_length(first: Sequence[Any], second: Sequence[Any]) -> int:

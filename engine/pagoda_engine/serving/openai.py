@@ -47,7 +47,7 @@ _NEUTRAL_COMPLETION: Mapping[str, tuple[Any, ...]] = {
     "best_of": (1,),
 }
 # What a chat template is given by us and a caller therefore cannot set.
-_TEMPLATE_NAMES = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
+_TEMPLATE_NAMES = frozenset({"self", "messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ def prepare_chat(data: bytes, model: str, language: Language, limits: Limits) ->
         text = language.render(request.messages, True, request.tools, request.template_arguments)
     except coverage.RenderError as error:
         raise InvalidRequestError(f"messages: the chat template refuses them: {error}", param="messages") from error
-    tokens, _ = language.encode(text)
+    tokens, _ = language.encode(text, is_rendered=True)
     return Prepared(request, body, [tokens], [_room(tokens, request.decoding, limits, "messages")])
 
 
@@ -125,7 +125,7 @@ def prepare_completion(data: bytes, model: str, language: Language, limits: Limi
 
 def _tokens(prompt: str | Sequence[int], language: Language, limits: Limits) -> Sequence[int]:
     if isinstance(prompt, str):
-        return language.encode(prompt)[0]
+        return language.encode(prompt, is_rendered=False)[0]
     largest = max(prompt)
     if largest >= limits.vocab_size:
         raise InvalidRequestError(

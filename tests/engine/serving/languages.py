@@ -1,20 +1,19 @@
-"""Templates and a real tokenizer for tests of coverage, without the engine's own text package."""
+"""Chat templates of every temper, over the tiny checkpoint's tokenizer."""
 
 import json
-import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
 
-import jinja2
-from tokenizers import Tokenizer
+from pagoda_engine.model.location import ModelLocation
+from pagoda_engine.serving.language import ModelLanguage
+from pagoda_engine.text.model_text import ModelText
+from pagoda_engine.text.template import ChatTemplate
+from pagoda_engine.text.tokenizer import load_tokenizer
+from tests.support.checkpoints import CHAT_TEMPLATE, tokenizer_dict
 
-from pagoda_engine.serving.coverage import RenderError
-from tests.support.checkpoints import CHAT_TEMPLATE, SPECIAL_TOKENS, tokenizer_dict
-
-# Trims contents, merges nothing, wants strict turns.
+# Trims contents and wants a user to begin.
 TRIMMING = (
     "{% for message in messages %}"
-    "{% if message['role'] == 'assistant' and loop.first %}{{ refuse('no first word') }}{% endif %}"
+    "{% if message['role'] == 'assistant' and loop.first %}{{ raise_exception('no first word') }}{% endif %}"
     "{{ '<|im_start|>' + message['role'] + ' ' + message['content'] | trim + '<|im_end|>' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant ' }}{% endif %}"
 )
@@ -33,46 +32,11 @@ MOVING = (
     "{{ '[' + message['role'] + ']' + (system + '\n\n' if loop.last and message['role'] == 'user' else '')"
     " + message['content'] }}{% endfor %}"
 )
-TEMPLATES = (CHAT_TEMPLATE, TRIMMING, FORGETFUL, MOVING)
+TOOLS = "{% if tools %}{{ tools | tojson }}{% endif %}" + CHAT_TEMPLATE
 
 
-class TemplateLanguage:
-    """A template over the tiny checkpoint's tokenizer."""
-
-    added_tokens: Sequence[str] = SPECIAL_TOKENS
-
-    def __init__(self, template: str = CHAT_TEMPLATE, reads_clock: bool = False) -> None:
-        environment = jinja2.Environment()
-        environment.globals["refuse"] = self._refuse
-        self._template = environment.from_string(template)
-        self._tokenizer = Tokenizer.from_str(json.dumps(tokenizer_dict()))
-        self.reads_clock = reads_clock
-        self.num_renderings = 0
-
-    def render(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        add_generation_prompt: bool,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        arguments: Mapping[str, Any] | None = None,
-    ) -> str:
-        self.num_renderings += 1
-        return self._template.render(messages=messages, add_generation_prompt=add_generation_prompt)
-
-    def encode(self, text: str) -> tuple[list[int], list[int]]:
-        encoding = self._tokenizer.encode(text, add_special_tokens=False)
-        return encoding.ids, [end for _, end in encoding.offsets]
-
-    def boundaries(self, text: str) -> list[int]:
-        found, start = {0, len(text)}, 0
-        for piece in re.split("(" + "|".join(map(re.escape, SPECIAL_TOKENS)) + ")", text):
-            found.add(start)
-            if piece not in SPECIAL_TOKENS:
-                for _, (begin, end) in self._tokenizer.pre_tokenizer.pre_tokenize_str(piece):
-                    found |= {start + begin, start + end}
-            start += len(piece)
-        return sorted(found)
-
-    @staticmethod
-    def _refuse(reason: str) -> None:
-        raise RenderError(reason)
+def language(folder: Path, template: str = CHAT_TEMPLATE) -> ModelLanguage:
+    """Return the tiny checkpoint's tokenizer with `template`; only a tokenizer.json is written under `folder`."""
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer_dict()), encoding="utf-8")
+    tokenizer = load_tokenizer(ModelLocation(folder))
+    return ModelLanguage(ModelText(tokenizer, ChatTemplate(template, tokenizer)))

@@ -1,6 +1,6 @@
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -8,12 +8,38 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagoda_engine.serving.coverage import MAX_RENDERINGS, Chat, Claim, Coverage, RenderError
+from pagoda_engine.serving.language import ModelLanguage
 from pagoda_protocol.digests import DigestPoint, request_points
-from tests.engine.serving.languages import TEMPLATES, TemplateLanguage
+from tests.engine.serving.languages import CHAT_TEMPLATE, FORGETFUL, MOVING, TRIMMING, language
 
 KEY, TEMPLATE_DIGEST = bytes(32), bytes(16)
 BLOCK = 4
-LANGUAGES = tuple(TemplateLanguage(template) for template in TEMPLATES)
+NORMAL = "normal"
+
+
+@pytest.fixture(scope="module")
+def languages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ModelLanguage]:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    templates = {NORMAL: CHAT_TEMPLATE, "trimming": TRIMMING, "forgetful": FORGETFUL, "moving": MOVING}
+    return {name: language(folder, template) for name, template in templates.items()}
+
+
+@pytest.fixture(scope="module")
+def normal(languages: dict[str, ModelLanguage]) -> ModelLanguage:
+    return languages[NORMAL]
+
+
+def render(language: ModelLanguage, messages: list[Any], add_generation_prompt: bool) -> str:
+    return language.render(messages, add_generation_prompt, None, {})
+
+
+def tokens_of(language: ModelLanguage, messages: list[Any], add_generation_prompt: bool = True) -> Sequence[int]:
+    return language.encode(render(language, messages, add_generation_prompt), is_rendered=True)[0]
+
+
+def ids(language: ModelLanguage, text: str) -> list[int]:
+    return list(language.encode(text, is_rendered=True)[0])
+
 
 # Pieces whose tokens depend on what follows: words, white space, digits, half special tokens, wide characters.
 PIECES = (
@@ -23,7 +49,7 @@ PIECES = (
 RANDOM = st.integers(0, 2**32).map(random.Random)
 
 
-def coverage(language: TemplateLanguage, block_tokens: int = BLOCK) -> Coverage:
+def coverage(language: ModelLanguage, block_tokens: int = BLOCK) -> Coverage:
     return Coverage(language, KEY, TEMPLATE_DIGEST, block_tokens)
 
 
@@ -34,11 +60,10 @@ def body_of(contents: list[str], system: bool) -> dict[str, Any]:
 
 
 def claims_of(
-    language: TemplateLanguage, body: dict[str, Any], reply: str | None, block_tokens: int = BLOCK
+    language: ModelLanguage, body: dict[str, Any], reply: str | None, block_tokens: int = BLOCK
 ) -> list[Claim]:
     """Claim for a request whose prompt was computed and whose answer was tokenized canonically."""
-    prompt = language.render(body["messages"], True)
-    computed = language.encode(prompt)[0] + language.encode(reply or "")[0]
+    computed = [*tokens_of(language, body["messages"]), *ids(language, reply or "")]
     chat = Chat(body, body["messages"], None, {}, reply)
     return coverage(language, block_tokens).of_chat("s", chat, computed)
 
@@ -67,10 +92,13 @@ def others_of(chance: random.Random, messages: list[dict[str, Any]], point: Dige
         yield [*kept, {**message, "content": shared + tail}, *following]
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-@settings(max_examples=150, deadline=None)
+@pytest.mark.parametrize("template", [NORMAL, "trimming", "forgetful", "moving"])
+@settings(max_examples=50, deadline=None)
 @given(chance=RANDOM)
-def test_what_a_shared_digest_claims_is_a_common_prefix(language: TemplateLanguage, chance: random.Random) -> None:
+def test_what_a_shared_digest_claims_is_a_common_prefix(
+    languages: dict[str, ModelLanguage], template: str, chance: random.Random
+) -> None:
+    language = languages[template]
     body = body_of([content(chance) for _ in range(chance.choice([1, 2, 3, 4, 5]))], system=chance.random() < 0.5)
     reply = content(chance)
     whole = [*body["messages"], {"role": "assistant", "content": reply}]
@@ -78,86 +106,87 @@ def test_what_a_shared_digest_claims_is_a_common_prefix(language: TemplateLangua
         claims = claims_of(language, body, reply, block_tokens=1)
     except RenderError:
         return
-    mine = language.encode(language.render(whole, False))[0]
+    mine = tokens_of(language, whole, add_generation_prompt=False)
     covered = {claim.digest: claim.tokens for claim in claims}
     for point in request_points(KEY, "s", TEMPLATE_DIGEST, {**body, "messages": whole}):
         for messages in others_of(chance, whole, point) if point.digest in covered else ():
             other = {**body, "messages": messages}
             if point.digest in digests_of(other):
-                tokens = language.encode(language.render(messages, True))[0]
+                tokens = tokens_of(language, messages)
                 assert tokens[: covered[point.digest]] == mine[: covered[point.digest]]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(chance=RANDOM)
-def test_what_a_shared_digest_of_a_text_claims_is_a_common_prefix(chance: random.Random) -> None:
-    language = LANGUAGES[0]
+def test_what_a_shared_digest_of_a_text_claims_is_a_common_prefix(normal: ModelLanguage, chance: random.Random) -> None:
     prompt, reply = content(chance), content(chance)
-    computed = language.encode(prompt)[0] + language.encode(reply)[0]
-    claims = coverage(language, 1).of_text("s", "tiny", prompt, reply, computed)
+    computed = [*ids(normal, prompt), *ids(normal, reply)]
+    claims = coverage(normal, 1).of_text("s", "tiny", prompt, reply, computed)
     covered = {claim.digest: claim.tokens for claim in claims}
     for point in request_points(KEY, "s", TEMPLATE_DIGEST, {"model": "tiny", "prompt": prompt + reply}):
         shared = (prompt + reply).encode()[: point.content_bytes or 0].decode(errors="ignore")
         for tail in PIECES if point.digest in covered else ():
             if point.digest in digests_of({"model": "tiny", "prompt": shared + tail}):
-                tokens = language.encode(shared + tail)[0]
+                tokens = ids(normal, shared + tail)
                 assert tokens[: covered[point.digest]] == computed[: covered[point.digest]]
 
 
-def test_a_next_turn_finds_nearly_all_of_what_the_last_one_computed() -> None:
-    language = LANGUAGES[0]
+def test_a_next_turn_finds_nearly_all_of_what_the_last_one_computed(normal: ModelLanguage) -> None:
     body = body_of(["You are kind. " * 40, "Tell me of the sea. " * 20], system=True)
     reply = "The sea is wide and the water is salt. " * 5
-    claims = claims_of(language, body, reply, block_tokens=16)
+    claims = claims_of(normal, body, reply, block_tokens=16)
     following = {
         **body,
         "messages": [*body["messages"], {"role": "assistant", "content": reply}, {"role": "user", "content": "More"}],
     }
     found = [claim.tokens for claim in claims if claim.digest in digests_of(following)]
-    computed = len(language.encode(language.render(body["messages"], True) + reply)[0])
+    computed = len(ids(normal, render(normal, body["messages"], True) + reply))
     assert max(found) >= computed - 2 * 16
 
 
-def test_two_questions_on_one_document_share_most_of_it() -> None:
-    language = LANGUAGES[0]
+def test_two_questions_on_one_document_share_most_of_it(normal: ModelLanguage) -> None:
     document = "The ship went over the water in the morning of the third day. " * 200
     asked, other = body_of([document + "Who sailed?"], False), body_of([document + "When was it?"], False)
-    found = [claim.tokens for claim in claims_of(language, asked, "Nobody") if claim.digest in digests_of(other)]
-    assert max(found) >= 0.95 * len(language.encode(document)[0])
+    found = [claim.tokens for claim in claims_of(normal, asked, "Nobody") if claim.digest in digests_of(other)]
+    assert max(found) >= 0.95 * len(ids(normal, document))
 
 
-def test_an_answer_that_was_not_computed_as_it_reads_counts_up_to_the_first_difference() -> None:
-    language = LANGUAGES[0]
+def test_an_answer_that_was_not_computed_as_it_reads_counts_up_to_the_first_difference(normal: ModelLanguage) -> None:
     body = body_of(["hello there " * 30], False)
-    prompt = language.encode(language.render(body["messages"], True))[0]
-    letters = [language.encode(letter)[0][0] for letter in "the the the the the the"]
+    prompt = tokens_of(normal, body["messages"])
+    letters = [ids(normal, letter)[0] for letter in "the the the the the the"]
     chat = Chat(body, body["messages"], None, {}, "the the the the the the")
-    claims = coverage(language).of_chat("s", chat, prompt + letters)
+    claims = coverage(normal).of_chat("s", chat, [*prompt, *letters])
     assert 0 < max(claim.tokens for claim in claims) <= len(prompt)
 
 
-def test_a_template_that_reads_the_clock_gets_no_claims() -> None:
-    assert claims_of(TemplateLanguage(reads_clock=True), body_of(["hello " * 200], False), "hi") == []
+def test_a_template_that_reads_the_clock_gets_no_claims(normal: ModelLanguage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ModelLanguage, "reads_clock", True)
+    assert claims_of(normal, body_of(["hello " * 200], False), "hi") == []
 
 
-def test_a_template_that_rewrites_earlier_turns_claims_none_of_them() -> None:
-    claims = claims_of(TemplateLanguage(TEMPLATES[3]), body_of(["be kind " * 90, "hello " * 90], True), "hi")
-    assert all(claim.tokens <= len(LANGUAGES[3].encode("[user]")[0]) for claim in claims)
+def test_a_template_that_rewrites_earlier_turns_claims_none_of_them(languages: dict[str, ModelLanguage]) -> None:
+    claims = claims_of(languages["moving"], body_of(["be kind " * 90, "hello " * 90], True), "hi")
+    assert all(claim.tokens <= len(ids(languages["moving"], "[user]")) for claim in claims)
 
 
-def test_a_long_conversation_costs_a_bounded_number_of_renderings() -> None:
-    language = TemplateLanguage()
+def test_a_long_conversation_costs_a_bounded_number_of_renderings(
+    normal: ModelLanguage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     body = body_of([f"turn {number} of the talk" for number in range(1001)], False)
-    prompt = language.encode(language.render(body["messages"], True))[0]
-    language.num_renderings = 0
-    claims = coverage(language).of_chat("s", Chat(body, body["messages"], None, {}, "yes"), prompt)
-    assert language.num_renderings <= MAX_RENDERINGS + 2
+    prompt = tokens_of(normal, body["messages"])
+    calls: list[int] = []
+    monkeypatch.setattr(
+        normal, "render", lambda *arguments: calls.append(1) or ModelLanguage.render(normal, *arguments)
+    )
+    claims = coverage(normal).of_chat("s", Chat(body, body["messages"], None, {}, "yes"), prompt)
+    assert len(calls) <= MAX_RENDERINGS + 2
     assert max(claim.tokens for claim in claims) >= len(prompt) - 4 * BLOCK
 
 
-def test_token_prompts_claim_exactly_what_lies_before_a_point() -> None:
+def test_token_prompts_claim_exactly_what_lies_before_a_point(normal: ModelLanguage) -> None:
     prompt = list(range(300))
-    claims = coverage(LANGUAGES[0]).of_tokens("s", "tiny", prompt, [*prompt, 7, 7])
+    claims = coverage(normal).of_tokens("s", "tiny", prompt, [*prompt, 7, 7])
     assert claims[-1].tokens == 300
     other = digests_of({"model": "tiny", "prompt": [*prompt[:200], 9]})
     shared = [claim.tokens for claim in claims if claim.digest in other]
@@ -165,8 +194,8 @@ def test_token_prompts_claim_exactly_what_lies_before_a_point() -> None:
     assert max(shared) <= 200
 
 
-def test_claims_grow_and_are_whole_blocks() -> None:
-    claims = claims_of(LANGUAGES[0], body_of(["hello " * 400, "yes " * 90, "no " * 80], False), "hi")
+def test_claims_grow_and_are_whole_blocks(normal: ModelLanguage) -> None:
+    claims = claims_of(normal, body_of(["hello " * 400, "yes " * 90, "no " * 80], False), "hi")
     tokens = [claim.tokens for claim in claims]
     assert tokens == sorted(set(tokens))
     assert all(count % BLOCK == 0 for count in tokens)
