@@ -125,7 +125,7 @@ class Pool:
     def _check_alive(self) -> None:
         status = self._process.poll()
         if status is not None:
-            raise DemoError(f"`pagoda up` has ended with status {status}:\n{self.explain()}")
+            raise DemoError(f"`pagoda up` has ended with status {status}")
 
     def _pass_on(self) -> None:
         """Show the start; keep what comes later, in case it has to explain something."""
