@@ -29,7 +29,7 @@ _STORES_AT_ONCE = 8  # what the sidecar has under way at a time
 
 def run(quick: bool, folder: Path) -> Result:
     """Measure; a row per payload size, GB/s as medians over the rounds, ratios as medians of each round's."""
-    rounds, total_bytes = (5, 32 << 20) if quick else (15, 96 << 20)
+    rounds, total_bytes = (15, 32 << 20) if quick else (31, 96 << 20)
     sizes = (368_640, 737_280) if quick else (65_536, 368_640, 737_280, 4 << 20)
     with running_memcached(memory_mib=1024, item_limit="64m", threads=2) as node:
         rows = [asyncio.run(_measure(node, size, total_bytes // size, rounds)) for size in sizes]

