@@ -19,7 +19,7 @@ from pagoda_engine.model.runner import TorchModelRunner
 from tests.engine.model.runners import make_runner, page_bytes, poison_all
 from tests.support.checkpoints import FAMILIES, tiny_checkpoint
 
-# A layer of SmolLM2-135M: other kernels are chosen for it than for a tiny one.
+# Two layers of SmolLM2-135M: other kernels are chosen for it than for a tiny one (one layer would test no attention).
 SMOLLM2_SHAPE = {
     "hidden_size": 576, "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 64, "intermediate_size": 1536,
 }  # fmt: skip
@@ -57,7 +57,7 @@ class Alone:
 def runner(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorchModelRunner]:
     folder = tmp_path_factory.mktemp("model")
     if request.param == "smollm2":
-        folder = tiny_checkpoint(folder, "llama", num_hidden_layers=1, **SMOLLM2_SHAPE)
+        folder = tiny_checkpoint(folder, "llama", **SMOLLM2_SHAPE)
     elif request.param == "window":
         folder = tiny_checkpoint(folder, "mistral", sliding_window=37)
     elif request.param == "aligned":
@@ -149,14 +149,13 @@ print(block_hashes(runner, list(range(13)), 200)[-1])
 
 
 def test_two_processes_compute_the_same_bytes(tmp_path: Path) -> None:
-    folder = tiny_checkpoint(tmp_path, "llama", num_hidden_layers=1, **SMOLLM2_SHAPE)
+    folder = tiny_checkpoint(tmp_path, "llama", **SMOLLM2_SHAPE)
     runner = make_runner(folder, exact=True, threads=2)
     runner.run([SequenceChunk(tokens_of(9, 120), 0, range(13), None)])
     runner.run([SequenceChunk(tokens_of(9, 200)[120:], 120, range(13), None)])
-    output = subprocess.run(
-        [sys.executable, "-c", SUBPROCESS, str(folder)],
-        check=True, capture_output=True, text=True, timeout=120, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-    ).stdout  # fmt: skip
+    command = [sys.executable, "-c", SUBPROCESS, str(folder)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120, env=environment).stdout
     assert output.strip() == block_hashes(runner, list(range(13)), 200)[-1]
 
 
