@@ -132,7 +132,7 @@ class Pool:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self._last_lines.append(line.rstrip())
-            if not self._is_quiet.is_set() and (line.startswith("pagoda ") or line.rstrip().endswith("%")):
+            if not self._is_quiet.is_set() and (line.startswith("pagoda │") or line.rstrip().endswith("%")):
                 print(line.rstrip(), flush=True)
 
 

@@ -17,6 +17,7 @@ from pagoda_cli.plan import Part
 from pagoda_cli.probe import is_ready
 from pagoda_cli.problems import StartupFailedError
 from pagoda_cli.process import Process
+from pagoda_cli.progress import parse_progress
 from pagoda_runtime.deadlines import Deadline, backoff
 
 MAX_FAILED_STARTS = 3
@@ -132,7 +133,8 @@ class Keeper:
         return False
 
     def _line(self, line: str) -> None:
-        self._last_lines.append(line)
+        if parse_progress(line) is None:  # how far it came explains no end
+            self._last_lines.append(line)
         self._on_line(self.part, line)
 
     def _change(self, state: State, sentence: str) -> None:
