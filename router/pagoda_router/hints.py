@@ -87,12 +87,8 @@ class PodHints:
         foreign = self.report.load.outstanding_seconds - self.report.own_seconds
         return max(0.0, foreign - (self._clock() - self.report.received_at))
 
-    def opened(self) -> None:
-        """Begin a new stream: nothing is known until its head."""
-        self.closed()
-
     def closed(self) -> None:
-        """Forget all that the last stream said, but for the pod's speed."""
+        """Forget all that the stream said, but for the pod's load and speed; the next one begins with a head."""
         self.head = self.table = None
 
     def resize(self, capacity: int) -> None:
@@ -143,7 +139,6 @@ async def keep_reading(
     """Read the hint stream of `pod` for ever, connecting anew with backoff whenever it ends."""
     waits = backoff(FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
     while True:
-        hints.opened()
         try:
             await _read_stream(pod, hints, session, on_change)
             reason = "ended"
@@ -153,13 +148,12 @@ async def keep_reading(
             reason = str(error)
         except (aiohttp.ClientError, OSError) as error:
             reason = type(error).__name__
-        if hints.head is not None:
-            _log.info("hint stream closed %s", fields(pod=pod.name, reason=reason))
-            waits = backoff(FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)  # it worked: the next failure is a new one
-        else:
-            _log.debug("no hint stream %s", fields(pod=pod.name, reason=reason))
+        was_open = hints.head is not None
         hints.closed()
         on_change()
+        _log.log(logging.INFO if was_open else logging.DEBUG, "no hint stream %s", fields(pod=pod.name, reason=reason))
+        if was_open:  # it worked: the next failure is a new one
+            waits = backoff(FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
         await asyncio.sleep(next(waits))
 
 

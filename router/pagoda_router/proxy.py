@@ -30,6 +30,7 @@ _THREAD_FROM_BYTES = 256 << 10  # smaller bodies are read faster than a thread i
 # Reasons of requests without digests.
 UNKNOWN_KEY = "unknown_key"
 NO_DIGESTS = "no_digests"
+ANY_POD = "any_pod"  # nothing is computed for it
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Proxy:
 
     async def models(self, request: web.Request) -> web.StreamResponse:
         """Serve `GET /v1/models`, which any pod can answer; it is no work."""
-        return await self._forward(request, None, Routable(0, 0, {}, NO_DIGESTS))
+        return await self._forward(request, None, Routable(0, 0, {}, ANY_POD))
 
     async def _forward(self, request: web.Request, body: bytes | None, routable: Routable) -> web.StreamResponse:
         identity = headers.request_id(request.headers)

@@ -165,3 +165,12 @@ async def test_work_is_held_while_a_request_runs(tmp_path: Path) -> None:
             pods = [member.pod for member in bench.router.fleet.ready()]
             assert all(bench.router.book.outstanding_seconds(pod) > 0 for pod in pods)
         await until(lambda: not any(bench.router.book.outstanding_seconds(pod) for pod in pods))
+
+
+@pytest.mark.parametrize("policy", ["CacheAware", "LeastLoaded"])
+async def test_work_that_a_pod_reports_of_others_is_avoided(tmp_path: Path, policy: str) -> None:
+    async with routed(tmp_path, policy=policy) as bench:
+        load = {"outstanding_seconds": 50.0, "prefill_tokens_per_second": 400.0, "free_work_seconds": 1.0}
+        await bench.pods[0].say(type="load", num_running=3, num_waiting=9, **load)
+        await until(lambda: any(member.hints.others_seconds() for member in bench.router.fleet.ready()))
+        assert {(await route(bench))["pod"] for _ in range(6)} == {"chat-1"}

@@ -31,6 +31,7 @@ async def test_a_body_and_an_answer_pass_unchanged_with_the_route_and_a_request_
         assert len(identity) == 32
         assert got["Authorization"] == "Bearer k"
         assert got["X-Kept"] == "2"
+        assert got["Content-Length"] == str(len(raw))
         assert "X-Private" not in got
         assert "TE" not in got
 
@@ -84,6 +85,10 @@ async def die_after_headers(request: web.Request, _: FakePod) -> web.StreamRespo
     return stream
 
 
+async def end_without_an_event(request: web.Request, _: FakePod) -> web.StreamResponse:
+    return await fakes.begin_stream(request)
+
+
 async def die_inside_a_whole_answer(request: web.Request, _: FakePod) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Length": "100", "Content-Type": "application/json"})
     await response.prepare(request)
@@ -101,6 +106,7 @@ async def answer_503(request: web.Request, _: FakePod) -> web.StreamResponse:
     [
         (die_before_headers, "lost"),
         (die_after_headers, "lost"),
+        (end_without_an_event, "lost"),
         (die_inside_a_whole_answer, "lost"),
         (answer_503, "unavailable"),
     ],
