@@ -8,9 +8,9 @@ from pagoda_engine.arguments import parse
 def main() -> int:
     """Read the command line, then import what is heavy, then serve until told to stop; return the exit status."""
     arguments = parse()
-    from pagoda_engine import program
+    from pagoda_engine.program import run
 
-    return program.run(arguments)
+    return run(arguments)
 
 
 if __name__ == "__main__":

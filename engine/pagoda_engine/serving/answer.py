@@ -64,7 +64,7 @@ class Answerer:
             has_usage = prepared.delivery.include_usage
             shape = make_shape(request_id, int(time.time()), prepared.request.model, has_usage)
             try:
-                with generation.running():
+                async with generation.running(self._workers):
                     if prepared.delivery.stream:
                         return await _stream(EventStream(request), generation, shape, has_usage)
                     return await _whole(generation, shape)

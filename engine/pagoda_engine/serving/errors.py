@@ -9,9 +9,15 @@ ApiError
 ├── TooLargeError            413
 ├── EngineFailedError        500, our fault
 └── UnavailableError         503, ours and temporary: starting or draining
+
+StartError is for the person who started the engine: it cannot serve, and the message says what would be right.
 """
 
 from typing import Any, ClassVar
+
+
+class StartError(Exception):
+    """The engine cannot start as it was told to."""
 
 
 class ApiError(Exception):

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,10 +27,10 @@ _SEED_STRIDE = 0x9E3779B97F4A7C15  # odd, so that the choices of one request nev
 
 
 class Submitter(Protocol):
-    """What a generation needs of the engine; both calls return at once."""
+    """What a generation needs of the engine; neither call waits for a step."""
 
     def submit(self, request: NewRequest, sink: TokenSink) -> None:
-        """Queue a request."""
+        """Queue a request; any thread."""
 
     def abort(self, request_id: str) -> None:
         """End a request in any state."""
@@ -78,20 +79,22 @@ class Generation:
         self._live: set[int] = set()  # choices the engine has not ended and we have not aborted
         self._sources: dict[int, Mapping[str, int]] = {}  # by choice
 
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        """Submit on entry; abort what still runs on exit.
+    @contextlib.asynccontextmanager
+    async def running(self, workers: Executor) -> AsyncIterator[None]:
+        """Submit on entry, in a worker since the engine hashes prompts there; abort what still runs on exit.
 
         Raises:
             InvalidRequestError: the engine could never serve it.
         """
+        submitted = self._loop.run_in_executor(workers, self._submit_all)
         try:
-            for choice, request in zip(self.choices, self._requests(), strict=True):
-                self._submit(choice.index, request)
+            await asyncio.shield(submitted)
             yield
         finally:
-            for index in sorted(self._live):
-                self._abort(index)
+            if submitted.done():
+                self._abort_all()
+            else:  # cancelled meanwhile: an abort must not overtake its request
+                submitted.add_done_callback(self._abort_submitted)
 
     async def deltas(self) -> AsyncIterator[Delta]:
         """Yield what there is to show until every choice has ended; each choice's last delta has `finish`.
@@ -161,6 +164,10 @@ class Generation:
                     replay_cause="n" if number else None,
                 )
 
+    def _submit_all(self) -> None:
+        for choice, request in zip(self.choices, self._requests(), strict=True):
+            self._submit(choice.index, request)
+
     def _submit(self, index: int, request: NewRequest) -> None:
         def sink(event: TokenEvent) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits for it any more
@@ -171,6 +178,15 @@ class Generation:
         except RequestRejected as rejected:
             raise InvalidRequestError(rejected.message, rejected.param, rejected.code) from rejected
         self._live.add(index)
+
+    def _abort_submitted(self, submitted: asyncio.Future[None]) -> None:
+        if not submitted.cancelled():
+            submitted.exception()  # nobody else will look at it
+        self._abort_all()
+
+    def _abort_all(self) -> None:
+        for index in sorted(self._live):
+            self._abort(index)
 
     def _abort(self, index: int) -> None:
         self._live.discard(index)

@@ -1,6 +1,6 @@
 """What stands behind the gate once a model is loaded: everything a handler needs, in one frozen piece."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -31,3 +31,5 @@ class Service:
     limits: Limits
     callers: Callers
     coverage: Coverage
+    hand_over: Callable[[], int]
+    """Push blocks to the pool that lacks them; blocks for seconds, returns how many, never raises."""

@@ -1,0 +1,148 @@
+"""From arguments to a running service: everything slow about a start, in the order in which it can go wrong.
+
+    text ─► weights ─► namespace ─► tiers ─► engine thread ─► service
+
+Rules: runs in a thread of its own; imports torch, so it is itself imported there; what was started is ended again when
+a later stage fails.
+"""
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+from pagoda_engine.arguments import Arguments
+from pagoda_engine.core.engine import Engine
+from pagoda_engine.core.settings import EngineSettings
+from pagoda_engine.core.tiers import TierClient as CoreTierClient
+from pagoda_engine.model.checkpoint import open_checkpoint
+from pagoda_engine.model.errors import ModelError
+from pagoda_engine.model.interface import ModelFacts
+from pagoda_engine.model.location import locate
+from pagoda_engine.model.runner import TorchModelRunner
+from pagoda_engine.serving.auth import Callers
+from pagoda_engine.serving.coverage import Coverage
+from pagoda_engine.serving.errors import StartError
+from pagoda_engine.serving.keys import Keys
+from pagoda_engine.serving.language import ModelLanguage
+from pagoda_engine.serving.prepare import Limits
+from pagoda_engine.serving.service import Service
+from pagoda_engine.text.errors import TextError
+from pagoda_engine.text.model_text import load_text
+from pagoda_protocol.namespace import Namespace
+from pagoda_runtime.metrics import Metrics
+from pagoda_sidecar.arena.engine_lock import LockHeldError
+from pagoda_sidecar.client import EngineIdentity, TierClient, TierUnavailable
+
+_log = logging.getLogger(__name__)
+
+# Of one pass of the hand-over; the pod's grace period allows for it (DESIGN §7, handOverSeconds).
+HAND_OVER_SECONDS = 10.0
+_HAND_OVER_BYTES = 1 << 40  # time is the limit that counts
+
+Progress = Callable[[str, float], None]  # (stage, share of it that is done)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A running engine, and how to end it."""
+
+    service: Service
+    engine: Engine
+    tiers: TierClient | None
+
+    def close(self) -> None:
+        """Stop the engine (requests that live end with an error), then let go of the volume."""
+        self.engine.stop()
+        if self.tiers is not None:
+            self.tiers.close()
+
+
+def load(arguments: Arguments, keys: Keys, metrics: Metrics, progress: Progress) -> Loaded:
+    """Load the model, attach the tiers and start the engine.
+
+    Raises:
+        StartError: the model cannot be served as it was asked for, or the volume is not to be used.
+    """
+    try:
+        return _load(arguments, keys, metrics, progress)
+    except (ModelError, TextError, LockHeldError, OSError) as error:
+        raise StartError(str(error)) from error
+
+
+def _load(arguments: Arguments, keys: Keys, metrics: Metrics, progress: Progress) -> Loaded:
+    location = locate(package=arguments.model_package, path=arguments.model_path)
+    language = ModelLanguage(load_text(location))
+    runner = TorchModelRunner(
+        open_checkpoint(location),
+        kv_memory_bytes=arguments.kv_memory_bytes,
+        block_tokens=arguments.block_tokens,
+        kv_dtype=arguments.kv_dtype,
+        exact=arguments.exact,
+        threads=arguments.threads,
+        max_model_tokens=arguments.max_model_tokens,
+        progress=progress,
+    )
+    namespace = namespace_of(runner.facts)
+    settings = EngineSettings(
+        max_model_tokens=arguments.max_model_tokens,
+        max_batch_tokens=arguments.max_batch_tokens,
+        max_sequences=arguments.max_sequences,
+    )
+    with contextlib.ExitStack() as undo:
+        tiers: TierClient | None = None
+        if arguments.volume is not None:
+            identity = EngineIdentity(
+                namespace=namespace,
+                payload_bytes=runner.facts.payload_bytes,
+                block_tokens=arguments.block_tokens,
+                model_names=(arguments.model_name,),
+                template_digest=language.template_digest,
+            )
+            tiers = TierClient(arguments.volume, identity)
+            undo.callback(tiers.close)
+        # The core states what it needs of a client in types of its own; the sidecar's have the same fields.
+        engine = Engine(runner, settings, metrics, cast(CoreTierClient | None, tiers))
+        engine.start()
+        undo.pop_all()
+    _log.info(
+        "loaded namespace=%s kv_dtype=%s num_blocks=%d max_request_tokens=%d",
+        namespace.hex()[:16],
+        runner.facts.kv_dtype,
+        runner.facts.num_pages,
+        engine.max_request_tokens,
+    )
+    service = Service(
+        model=arguments.model_name,
+        created=int(time.time()),
+        engine=engine,
+        language=language,
+        limits=Limits(engine.max_request_tokens, runner.facts.vocab_size),
+        callers=Callers(keys.pool_secret, namespace, keys.tenants),
+        coverage=Coverage(language, keys.digest_key, language.template_digest, arguments.block_tokens),
+        hand_over=lambda: hand_over(tiers),
+    )
+    return Loaded(service, engine, tiers)
+
+
+def namespace_of(facts: ModelFacts) -> bytes:
+    """Return the 32 bytes that two engines must share to share blocks."""
+    return Namespace(
+        config_digest=facts.config_digest,
+        weights_digest=facts.weights_digest,
+        kv_dtype=facts.kv_dtype,
+        block_tokens=facts.block_tokens,
+    ).digest()
+
+
+def hand_over(tiers: TierClient | None) -> int:
+    """Have the sidecar push what the pool lacks; return how many blocks it did, 0 where there is nobody to do it."""
+    if tiers is None:
+        return 0
+    try:
+        return tiers.hand_over(_HAND_OVER_BYTES, HAND_OVER_SECONDS)
+    except TierUnavailable as error:
+        _log.info("nothing handed over: %s", error)
+        return 0
