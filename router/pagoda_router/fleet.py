@@ -86,7 +86,7 @@ class Fleet:
         await asyncio.gather(*self._stopping, return_exceptions=True)
 
     def _start(self, pod: Pod, capacity: int) -> Member:
-        hints = PodHints(self._model_name, capacity, lambda: self._book.outstanding_seconds(pod))
+        hints = PodHints(self._model_name, capacity, lambda: self._book.num_outstanding(pod))
         member = Member(pod, Readiness(), hints)
         member.tasks = (
             asyncio.create_task(_for_ever(lambda: keep_polling(pod, member.readiness, self._session))),

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 
@@ -25,6 +26,7 @@ _log = logging.getLogger(__name__)
 
 SILENCE_SECONDS = 5.0
 CONNECT_SECONDS = 2.0
+REPORT_DELAY_SECONDS = 1.0  # for so long a report may be on its way
 FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 0.1, 3.0
 _MAX_LINE_BYTES = 8 << 20
 
@@ -41,8 +43,8 @@ class LoadReport:
 
     load: Load
     received_at: float
-    own_seconds: float
-    """What this router had outstanding there when the report came, and so is part of it."""
+    others_seconds: float
+    """The part of its work that was not ours, when the report came."""
 
 
 class PodHints:
@@ -52,13 +54,14 @@ class PodHints:
         self,
         model_name: str,
         capacity: int,
-        own_seconds: Callable[[], float] = lambda: 0.0,
+        num_own: Callable[[], int] = lambda: 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._model_name = model_name
         self._capacity = capacity
-        self._own_seconds = own_seconds
+        self._num_own = num_own
         self._clock = clock
+        self._ended_at: deque[float] = deque()
         self._sequence = 0
         self.head: Head | None = None
         self.table: HintTable | None = None
@@ -84,8 +87,12 @@ class PodHints:
         """Return the reported work that is not ours; work drains at one second per second since the report."""
         if self.report is None:
             return 0.0
-        foreign = self.report.load.outstanding_seconds - self.report.own_seconds
-        return max(0.0, foreign - (self._clock() - self.report.received_at))
+        return max(0.0, self.report.others_seconds - (self._clock() - self.report.received_at))
+
+    def request_ended(self) -> None:
+        """Note that a request of ours has ended there: a report on its way may still count it."""
+        self._ended_at.append(self._clock())
+        self._forget_old_ends()
 
     def closed(self) -> None:
         """Forget all that the stream said, but for the pod's load and speed; the next one begins with a head."""
@@ -126,11 +133,25 @@ class PodHints:
                 self.table.apply(message)
                 if isinstance(message, Epoch) and message.tier == DEVICE and self.report is not None:
                     # Another engine, or none: its predecessor's work is gone, its speed is still the best guess.
-                    self.report = LoadReport(self.report.load, self._clock(), self.report.load.outstanding_seconds)
+                    self.report = LoadReport(self.report.load, self._clock(), 0.0)
             case Load():
-                self.report = LoadReport(message, self._clock(), self._own_seconds())
+                self.report = LoadReport(message, self._clock(), self._others(message))
             case Quiet():
                 pass
+
+    def _others(self, load: Load) -> float:
+        """Return which part of a report is not ours, by number of requests.
+
+        Not by seconds: a pod and its router predict the same request differently, and the difference would look like
+        somebody else's work and drive the next turn of a conversation away from its prefix.
+        """
+        self._forget_old_ends()
+        num_others = load.num_requests - self._num_own() - len(self._ended_at)
+        return load.outstanding_seconds * num_others / load.num_requests if num_others > 0 else 0.0
+
+    def _forget_old_ends(self) -> None:
+        while self._ended_at and self._ended_at[0] < self._clock() - REPORT_DELAY_SECONDS:
+            self._ended_at.popleft()
 
 
 async def keep_reading(

@@ -50,6 +50,8 @@ class Epoch:
 class Load:
     """What the pod says of its work."""
 
+    num_requests: int
+    """Running and waiting, whoever sent them."""
     outstanding_seconds: float
     prefill_tokens_per_second: float
     free_work_seconds: float
@@ -121,12 +123,13 @@ def _epoch(document: Mapping[str, Any]) -> Epoch:
 
 
 def _load(document: Mapping[str, Any]) -> Load:
+    num_requests = sum(_whole(document, name) for name in ("num_running", "num_waiting"))
     names = ("outstanding_seconds", "prefill_tokens_per_second", "free_work_seconds")
     values = [document.get(name, 0.0) for name in names]
     for name, value in zip(names, values, strict=True):
         if not _is_amount(value):
             raise HintError(f"{name}: expected a number of at least 0, found {value!r}")
-    return Load(*(float(value) for value in values))
+    return Load(num_requests, *(float(value) for value in values))
 
 
 def _quiet(_: Mapping[str, Any]) -> Quiet:

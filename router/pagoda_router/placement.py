@@ -74,6 +74,9 @@ class Placer:
                 yield decision
         finally:
             self._show(decision.pod)
+            member = self._fleet.get(decision.pod)
+            if member is not None:
+                member.hints.request_ended()
 
     def _decide(self, request: Routable, members: list[Member]) -> Decision:
         speeds = [load.prefill_tokens_per_second for member in members if (load := _load(member)) is not None]

@@ -78,7 +78,7 @@ class Proxy:
         return await self._forward(request, body, routable)
 
     async def models(self, request: web.Request) -> web.StreamResponse:
-        """Serve `GET /v1/models`, which any pod can answer; it is no work."""
+        """Serve `GET /v1/models` and `/v1/models/NAME`, which any pod can answer; it is no work."""
         return await self._forward(request, None, Routable(0, 0, {}, ANY_POD))
 
     async def _forward(self, request: web.Request, body: bytes | None, routable: Routable) -> web.StreamResponse:

@@ -97,6 +97,7 @@ async def _start(stack: contextlib.AsyncExitStack, settings: Settings, limits: L
     app.router.add_post("/v1/chat/completions", proxy.completions)
     app.router.add_post("/v1/completions", proxy.completions)
     app.router.add_get("/v1/models", proxy.models)
+    app.router.add_get("/v1/models/{name:.+}", proxy.models)
     app.router.add_get("/ready", _ready(fleet, door))
     add_common_routes(app, metrics)
     port = await stack.enter_async_context(serving(app, settings.host, settings.port, settings.drain_seconds))

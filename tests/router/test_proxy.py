@@ -412,3 +412,33 @@ async def test_cookies_of_a_pod_are_not_kept_for_others(tmp_path: Path) -> None:
             for _ in range(2):
                 await _post(client, f"{bench.url}/v1/completions", b"{}")
         assert "Cookie" not in bench.pods[0].headers[1]
+
+
+async def test_an_early_refusal_of_a_large_body_reaches_the_client(tmp_path: Path) -> None:
+    async def refuse_unread(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        is_poll = (await reader.readuntil(b"\r\n\r\n")).startswith(b"GET")
+        status = b"200 OK" if is_poll else b"413 Content Too Large"
+        writer.write(b"HTTP/1.1 %s\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}" % status)
+        await writer.drain()
+        if not is_poll:
+            while await reader.read(65536):  # what a polite server does before it closes
+                pass
+        writer.close()
+
+    async with (
+        routed(tmp_path, num_pods=1) as bench,
+        await asyncio.start_server(refuse_unread, "127.0.0.1", 0) as server,
+    ):
+        bench.pods[0].engine_port = server.sockets[0].getsockname()[1]
+        bench.write_pods(bench.pods[0])
+        await until(lambda: [m.pod.engine for m in bench.router.fleet.ready()] == [bench.pods[0].record["engine"]])
+        async with bench.chat("x" * (3 << 20)) as response:
+            assert response.status == 413
+
+
+async def test_one_model_is_asked_of_any_pod(tmp_path: Path) -> None:
+    async with routed(tmp_path, policy="CacheAware") as bench, bench.client.get(f"{bench.url}/v1/models") as response:
+        assert "reason=any_pod" in response.headers["x-pagoda-route"]
+        async with bench.client.get(f"{bench.url}/v1/models/org/name") as missing:
+            assert missing.status == 404  # the engine's answer
+            assert "x-pagoda-route" in missing.headers

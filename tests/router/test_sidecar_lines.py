@@ -51,7 +51,10 @@ async def test_the_life_of_an_engine_as_a_router_sees_it() -> None:
 
     in_ram.update(ADDRESSES[:2])
     hints.set_device((), ADDRESSES[2:])
-    hints.report_load({"outstanding_seconds": 1.5, "prefill_tokens_per_second": 400.0, "free_work_seconds": 2.0})
+    load = {"num_running": 1, "num_waiting": 1}
+    hints.report_load(
+        {**load, "outstanding_seconds": 1.5, "prefill_tokens_per_second": 400.0, "free_work_seconds": 2.0}
+    )
     await stream.follow()
     hints.flush()
     await stream.follow()

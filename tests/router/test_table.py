@@ -104,6 +104,7 @@ HEAD_LINE: dict[str, Any] = {
     "type": "head", "digest_version": DIGEST_VERSION, "models": ["tiny"], "template_digest": "01" * 16,
     "block_tokens": 16, "epochs": {"device": "d", "ram": "r"},
 }  # fmt: skip
+LOAD = {"type": "load", "num_running": 0, "num_waiting": 0}
 ROW = ["ab" * 16, 160, "device", 1.5]
 
 
@@ -152,19 +153,28 @@ def test_a_closed_stream_takes_its_rows_with_it() -> None:
     assert (hints.num_rows, hints.degraded) == (0, "no_hints")
 
 
-def test_reported_work_counts_without_our_own_part_and_drains() -> None:
-    now, own = 0.0, 3.0
-    hints = PodHints("tiny", 100, lambda: own, lambda: now)
+def test_reported_work_counts_as_far_as_it_is_others_and_drains() -> None:
+    now, num_own = 0.0, 3
+    hints = PodHints("tiny", 100, lambda: num_own, lambda: now)
     hints.feed(line(0, **HEAD_LINE))
-    load = {"outstanding_seconds": 5.0, "prefill_tokens_per_second": 410.0, "free_work_seconds": 2.0}
-    hints.feed(line(1, type="load", num_running=1, num_waiting=0, **load))
+    load = {"type": "load", "prefill_tokens_per_second": 410.0, "free_work_seconds": 2.0, "outstanding_seconds": 8.0}
+    hints.feed(line(1, num_running=2, num_waiting=1, **load))
+    assert hints.others_seconds() == 0.0  # all three are ours, however long the pod thinks they take
+    hints.feed(line(2, num_running=2, num_waiting=2, **load))
     assert hints.others_seconds() == 2.0
     now = 1.5
     assert hints.others_seconds() == 0.5
     now = 9.0
     assert hints.others_seconds() == 0.0
-    hints.feed(line(2, type="load", **load))
-    hints.feed(line(3, type="epoch", tier="device", epoch=None))
+
+    num_own = 0
+    hints.request_ended()
+    hints.feed(line(3, num_running=1, num_waiting=0, **load))
+    assert hints.others_seconds() == 0.0  # said before the pod knew the end
+    now = 11.0
+    hints.feed(line(4, num_running=1, num_waiting=0, **load))
+    assert hints.others_seconds() == 8.0
+    hints.feed(line(5, type="epoch", tier="device", epoch=None))
     assert hints.others_seconds() == 0.0
     assert hints.report is not None
     assert hints.report.load.prefill_tokens_per_second == 410.0
@@ -181,8 +191,9 @@ def test_reported_work_counts_without_our_own_part_and_drains() -> None:
         ({"type": "rows", "drop": ["xy"]}, "drop"),
         ({"type": "epoch", "tier": "pool"}, "tier"),
         ({"type": "epoch", "tier": "ram", "epoch": 3}, "epoch"),
-        ({"type": "load", "outstanding_seconds": "1"}, "outstanding_seconds"),
-        ({"type": "load", "free_work_seconds": 10**400}, "free_work_seconds"),
+        ({"type": "load", "num_waiting": 0}, "num_running"),
+        ({**LOAD, "outstanding_seconds": "1"}, "outstanding_seconds"),
+        ({**LOAD, "free_work_seconds": 10**400}, "free_work_seconds"),
         ({"type": "unheard"}, "type"),
         ({"type": ["x"]}, "type"),
         (HEAD_LINE, "second head"),
