@@ -81,13 +81,17 @@ class HintTable:
     def _shrink(self) -> None:
         """Make room for a batch of rows: one by one would walk over the holes left at the dictionary's front."""
         num_surplus = len(self._rows) - self._capacity * _SHRUNK_PERCENT // 100
-        for digest, (tokens, is_device, heat) in list(self._rows.items()):
-            if num_surplus == 0:
-                return
-            del self._rows[digest]
+        cold: list[bytes] = []
+        hot: dict[bytes, Row] = {}
+        for digest, (tokens, is_device, heat) in self._rows.items():
+            if len(cold) == num_surplus:
+                break
             if heat >= 2:
-                self._rows[digest] = (tokens, is_device, heat / 2)
+                hot[digest] = (tokens, is_device, heat / 2)
             else:
-                num_surplus -= 1
-        for digest in list(itertools.islice(self._rows, num_surplus)):  # everything is hot: then by age alone
+                cold.append(digest)
+        for digest in (*cold, *hot):
+            del self._rows[digest]
+        self._rows.update(hot)
+        for digest in list(itertools.islice(self._rows, num_surplus - len(cold))):  # all are hot: then by age alone
             del self._rows[digest]
