@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 
 import jinja2
 import jinja2.ext
-import jinja2.meta
 import jinja2.nodes
 import jinja2.parser
 import jinja2.sandbox
@@ -47,7 +46,8 @@ class ChatTemplate:
             return
         environment = _environment(now)
         try:
-            self.reads_clock = _CLOCK in jinja2.meta.find_undeclared_variables(environment.parse(source))
+            names = environment.parse(source).find_all(jinja2.nodes.Name)
+            self.reads_clock = any(name.name == _CLOCK for name in names)
             self._template = environment.from_string(source)
         except jinja2.TemplateSyntaxError as error:
             raise TokenizerError(f"the model's chat template is not valid: {error}") from error
