@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from pagoda_protocol.tier import tier_pb2 as pb
-from pagoda_sidecar.arena.tier import Holder
+from pagoda_sidecar.arena.slots.grants import Holder
 from pagoda_sidecar.hints import Head
 
 MAX_REPLIES = 1024

@@ -9,6 +9,7 @@ cancelled; its slots stay leased until the engine settles.
 """
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
@@ -16,10 +17,13 @@ from dataclasses import dataclass
 from pagoda_protocol.records import RecordHeader
 from pagoda_protocol.tier import tier_pb2 as pb
 from pagoda_sidecar.arena.slots.block import Block
-from pagoda_sidecar.arena.tier import LEASE_SECONDS, Grant, Holder, RamTier, Run
+from pagoda_sidecar.arena.slots.grants import Grant, Holder, Run
+from pagoda_sidecar.arena.tier import LEASE_SECONDS, RamTier
 from pagoda_sidecar.pool_tier import PoolTier
 from pagoda_sidecar.pushes import Pusher
 from pagoda_sidecar.verifier import Verifier
+
+_log = logging.getLogger(__name__)
 
 VERIFY_BATCH = 16
 MAX_REMEMBERED = 256
@@ -115,6 +119,7 @@ class Loads:
         for _, block in work.fetches:
             self._fetching[block] = asyncio.get_running_loop().create_future()
         job.task = asyncio.create_task(self._run(work))
+        job.task.add_done_callback(lambda task: self._finish(work, task))
         self._jobs[request_id] = job
         while len(self._jobs) > MAX_REMEMBERED:
             self._jobs.popitem(last=False)
@@ -147,20 +152,23 @@ class Loads:
         return _Work(job, tier, present, fetches, joined)
 
     async def _run(self, work: _Work) -> None:
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._hand_out(work))
-                if work.fetches:
-                    tasks.create_task(self._fetch(work))
-            for position, block, landing in work.joined:
-                if landing is not None and await asyncio.shield(landing):
-                    work.job.ready(position, block, pb.TIER_NAME_POOL)
-                else:
-                    work.job.missed(position, "pending")
-        finally:
-            for _, block in work.fetches:  # of a fetch that was cancelled before it began
-                self._give_up(work.tier, block)
-            work.job.done()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._hand_out(work))
+            if work.fetches:
+                tasks.create_task(self._fetch(work))
+        for position, block, landing in work.joined:
+            if landing is not None and await asyncio.shield(landing):
+                work.job.ready(position, block, pb.TIER_NAME_POOL)
+            else:
+                work.job.missed(position, "pending")
+
+    def _finish(self, work: _Work, task: asyncio.Task[None]) -> None:
+        """Clean up after a job, also after one that was cancelled before its first step."""
+        for _, block in work.fetches:
+            self._give_up(work.tier, block)
+        work.job.done()
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("a load failed", exc_info=task.exception())
 
     async def _hand_out(self, work: _Work) -> None:
         """Tell of what lies in RAM; what this life has not hashed yet is hashed first."""

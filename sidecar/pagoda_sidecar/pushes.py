@@ -26,6 +26,9 @@ _log = logging.getLogger(__name__)
 NUM_SENDERS = 4
 MAX_QUEUED = 4096
 BATCH = 64
+PROBE_SECONDS = 10.0
+SEND_SECONDS = 60.0
+DRAIN_SECONDS = 600.0
 # The engine's own request ends at a block once; the second time somebody came back
 TOUCHES_TO_PUSH = 2
 
@@ -47,7 +50,7 @@ class Pusher:
         self._verifier = verifier
         self._queue: dict[Block, None] = {}  # ordered, and each block once
         self._sending: asyncio.Task[None] | None = None
-        self._draining: asyncio.Task[PushResult] | None = None
+        self._draining: asyncio.Task[None] | None = None
 
     def loaded(self, tier: RamTier, block: Block) -> None:
         """A load hit `block` and with it its chain."""
@@ -66,6 +69,7 @@ class Pusher:
         """Push everything in the background: an engine is gone without a hand-over."""
         if self._draining is None and self._pool.enabled():
             self._draining = asyncio.create_task(self._drain(tier))
+            self._draining.add_done_callback(self._drained)
 
     async def push_all(self, tier: RamTier, budget_bytes: int, budget_seconds: float) -> PushResult:
         """Push what the pool lacks within the budgets; what it has already costs a probe and counts as nothing."""
@@ -105,28 +109,30 @@ class Pusher:
         self._queue[block] = None
         if self._sending is None:
             self._sending = asyncio.create_task(self._send_queue(tier))
+            self._sending.add_done_callback(self._sent)
 
     async def _send_queue(self, tier: RamTier) -> None:
-        try:
-            while self._queue:
-                batch = list(itertools.islice(self._queue, BATCH))
-                for block in batch:
-                    del self._queue[block]
-                lacking = await self._lacking(batch, Deadline(10.0))
-                await self._send_all(tier, lacking, Deadline(60.0))
-        finally:
-            self._sending = None
+        while self._queue:
+            batch = list(itertools.islice(self._queue, BATCH))
+            for block in batch:
+                del self._queue[block]
+            lacking = await self._lacking(batch, Deadline(PROBE_SECONDS))
+            await self._send_all(tier, lacking, Deadline(SEND_SECONDS))
 
-    async def _drain(self, tier: RamTier) -> PushResult:
-        try:
-            result = await self.push_all(tier, 2**63, 600.0)
-            _log.info(
-                "engine gone, blocks pushed %s",
-                fields(num_blocks=result.num_blocks, num_bytes=result.num_bytes, num_left=result.num_left),
-            )
-            return result
-        finally:
-            self._draining = None
+    def _sent(self, task: asyncio.Task[None]) -> None:
+        self._sending = None
+        _log_failure(task)
+
+    async def _drain(self, tier: RamTier) -> None:
+        result = await self.push_all(tier, 2**63, DRAIN_SECONDS)
+        _log.info(
+            "engine gone, blocks pushed %s",
+            fields(num_blocks=result.num_blocks, num_bytes=result.num_bytes, num_left=result.num_left),
+        )
+
+    def _drained(self, task: asyncio.Task[None]) -> None:
+        self._draining = None
+        _log_failure(task)
 
     async def _lacking(self, blocks: Sequence[Block], deadline: Deadline) -> list[Block]:
         """Return the blocks the pool does not have."""
@@ -174,3 +180,8 @@ class Pusher:
 
 def _front_first(tier: RamTier, block: Block) -> list[Block]:
     return list(reversed(list(tier.index.chain(block))))
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        _log.error("a push failed", exc_info=task.exception())

@@ -8,7 +8,7 @@ from pagoda_protocol.namespace import NAMESPACE_BYTES
 from pagoda_protocol.tier import PROTOCOL_VERSION
 from pagoda_protocol.tier import tier_pb2 as pb
 from pagoda_sidecar.arena.layout import PROCESS_ID_BYTES
-from pagoda_sidecar.arena.tier import NewBlock, Run
+from pagoda_sidecar.arena.slots.grants import NewBlock, Run
 
 MAX_ADDRESSES = 1 << 20
 MAX_REQUEST_ID = 128

@@ -8,7 +8,6 @@ arena-wide and never return: high half the boot count, low half a counter.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 
 import xxhash
 
@@ -17,58 +16,12 @@ from pagoda_sidecar.arena.file import ArenaFile
 from pagoda_sidecar.arena.layout import lease_key
 from pagoda_sidecar.arena.recovery import recover
 from pagoda_sidecar.arena.slots.block import KEY_BYTES, Block
+from pagoda_sidecar.arena.slots.grants import Grant, Holder, NewBlock, Reservation, Run
 from pagoda_sidecar.arena.slots.index import RamIndex
 from pagoda_sidecar.arena.slots.leases import Lease, Leases
 from pagoda_sidecar.arena.slots.policy import HeatedLru
 
 LEASE_SECONDS = 30.0
-
-
-@dataclass(frozen=True)
-class NewBlock:
-    """A block the engine wants to store. `parent` is the previous address or the root, 32 bytes."""
-
-    address: bytes
-    parent: bytes
-    index: int
-    tokens: int
-    tenant_tag: int
-
-
-@dataclass(frozen=True)
-class Run:
-    """The blocks `chain[first:stop]`; `root` is what the chain's first address follows on."""
-
-    chain: Sequence[bytes]
-    root: bytes
-    first: int
-    stop: int
-
-
-@dataclass
-class Reservation:
-    """The answer to a reserve: `(position, block)` per slot lent, and the numbers of the others."""
-
-    slots: list[tuple[int, Block]] = field(default_factory=list)
-    num_present: int = 0
-    num_refused: int = 0
-
-
-@dataclass
-class Grant:
-    """The answer to a load: blocks `first` to `stop`, each either sealed already, or pending and ours to fetch."""
-
-    stop: int
-    blocks: list[tuple[int, Block]] = field(default_factory=list)
-    fetches: list[tuple[int, Block]] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Holder:
-    """Who asks for a lease."""
-
-    attachment: bytes
-    process_id: bytes
 
 
 class RamTier:
@@ -99,15 +52,10 @@ class RamTier:
         reservation = Reservation()
         lease = self._lease(lease_id, holder, is_write=True)
         refused: set[bytes] = set()
-        held: list[Block] = []  # what the new blocks follow on must not be evicted for them
         self._reclaim()
+        held = self._held_all([*(new.parent for new in blocks), *(new.address for new in blocks)])
         for position, new in enumerate(blocks):
-            parent = self.index.named(new.parent)
-            if parent is not None:
-                held.append(self._held(parent))
-            known = self.index.named(new.address)
-            if known is not None:
-                held.append(self._held(known))
+            if self.index.named(new.address) is not None:
                 reservation.num_present += 1
                 continue
             is_cut = new.parent in refused or len(lease.blocks) >= self.max_grant
@@ -153,6 +101,7 @@ class RamTier:
         grant = Grant(first)
         lease = self._lease(lease_id, holder, is_write=False)
         self._reclaim()
+        held = self._held_all(chain[max(0, first - 1) : run.stop])
         for position in range(first, min(run.stop, first + self.max_grant)):
             block = self.index.named(chain[position])
             if block is None:
@@ -166,6 +115,8 @@ class RamTier:
             lease.blocks.append(self._held(block))
             grant.blocks.append((position, block))
             grant.stop = position + 1
+        for block in held:
+            self.index.unreference(block)
         if lease.blocks:
             self.leases.open(lease)
         return grant
@@ -285,6 +236,11 @@ class RamTier:
     def _held(self, block: Block) -> Block:
         self.index.reference(block)
         return block
+
+    def _held_all(self, addresses: Sequence[bytes]) -> list[Block]:
+        """Reference what is there of a request, so that none of it is evicted for the rest of it."""
+        found = (self.index.named(address) for address in addresses)
+        return [self._held(block) for block in found if block is not None]
 
     def _reclaim(self) -> None:
         """Look at expiry and quarantine, as every allocation does."""
