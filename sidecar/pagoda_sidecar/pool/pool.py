@@ -9,9 +9,9 @@ from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any
 
 from pagoda_protocol import metrics as names
-from pagoda_protocol.records import RecordError, RecordHeader
+from pagoda_protocol.records import RecordHeader
 from pagoda_runtime.metrics import Instrument, Metrics
-from pagoda_sidecar.pool import items, keys, reads
+from pagoda_sidecar.pool import keys, reads
 from pagoda_sidecar.pool.errors import NodeError
 from pagoda_sidecar.pool.node import Node
 from pagoda_sidecar.pool.nodes import PoolNode
@@ -144,19 +144,18 @@ class MemcachedPool:
         """
         if not self.enabled():
             return False
-        node, namespace = self._nodes[self._rendezvous.owner(header.address)], self._namespace
+        node = self._nodes[self._rendezvous.owner(header.address)]
+        if header.namespace != self._namespace[:16]:
+            node.count("store", "other_namespace")  # a block of the engine before this one
+            return False
+        storing = Storing(self._namespace, header, payload)
         outcome = "cancelled"
         try:
-            if header.namespace != namespace[:16]:
-                outcome = "other_namespace"  # a block of the engine before this one
-                return False
-            items.check_payload(header, payload)
-            outcome = await node.lane.store(Storing(namespace, header, payload))
-        except RecordError as error:
-            outcome = "corrupt"
-            self._integrity_failures.add(1, tier="ram", reason=error.reason)
+            outcome = await node.lane.store(storing)
         finally:
             node.count("store", outcome)
+            if storing.reason is not None:
+                self._integrity_failures.add(1, tier="ram", reason=storing.reason)
         return outcome in ("stored", "exists")
 
     def seconds_per_byte(self) -> float:

@@ -6,10 +6,10 @@ has swallowed the value, so the connection stays in step.
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from pagoda_protocol.records import RecordHeader, pack_header
+from pagoda_protocol.records import RecordError, RecordHeader, pack_header
 from pagoda_sidecar.pool import items, keys, meta
 from pagoda_sidecar.pool.connection import Connection
 from pagoda_sidecar.pool.errors import NodeGarbled
@@ -24,11 +24,22 @@ class Storing:
         self.header = header
         self.payload = payload
         self.outcome: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.reason: str | None = None  # why it is corrupt, a metric label
 
     def decide(self, outcome: str) -> None:
         """Say what became of it; only the first word counts."""
         if not self.outcome.done():
             self.outcome.set_result(outcome)
+
+    def verify(self) -> bool:
+        """Hold the payload against its header; decide that it is corrupt if it is."""
+        try:
+            items.check_payload(self.header, self.payload)
+        except RecordError as error:
+            self.reason = error.reason
+            self.decide("corrupt")
+            return False
+        return True
 
 
 @dataclass
@@ -51,32 +62,30 @@ async def store(connection: Connection, batch: Sequence[Storing]) -> None:
     limit = connection.value_limit_bytes
     split = [storing for storing in batch if items.part_size(len(storing.payload), limit) is not None]
     whole = [storing for storing in batch if storing not in split] if split else batch
-    values = [
-        _Value(
-            keys.record_key(storing.namespace, storing.header.address),
-            (pack_header(storing.header), storing.payload),
-            storing,
-        )
-        for storing in whole
-    ]
-    await _store_values(connection, values)
+    if whole:
+        await _store_values(connection, _whole_values(whole), sum(len(storing.payload) for storing in whole))
     for storing in split:
-        await _store_parts(connection, storing)
+        if storing.verify():
+            await _store_parts(connection, storing)
 
 
-async def _store_values(connection: Connection, values: Sequence[_Value]) -> str:
-    """Write all, then wait for all answers; return `stored`, or what became of the first that was not."""
-    opaques = connection.opaques(len(values))
-    buffers: list[bytes | memoryview] = []
-    num_bytes = 0
-    for value, opaque in zip(values, opaques, strict=True):
-        size = sum(map(len, value.pieces))
-        num_bytes += size
-        command = meta.store_command(value.key, opaque, size, value.flag, add=value.add)
-        buffers += command, *value.pieces, meta.END_OF_VALUE
+def _whole_values(batch: Sequence[Storing]) -> Iterator[_Value]:
+    """Yield each record when it is verified: while one is, memcached takes in the one before it."""
+    for storing in batch:
+        if storing.verify():
+            key = keys.record_key(storing.namespace, storing.header.address)
+            yield _Value(key, (pack_header(storing.header), storing.payload), storing)
+
+
+async def _store_values(connection: Connection, values: Iterable[_Value], num_bytes: int) -> str:
+    """Send all, then wait for all answers; return `stored`, or what became of the first that was not."""
+    questions: deque[tuple[_Value, int]] = deque()
     connection.begin(num_bytes)
-    await connection.send(buffers)
-    questions = deque(zip(values, opaques, strict=True))
+    for value in values:
+        (opaque,) = connection.opaques(1)
+        command = meta.store_command(value.key, opaque, sum(map(len, value.pieces)), value.flag, add=value.add)
+        await connection.send([command, *value.pieces, meta.END_OF_VALUE])
+        questions.append((value, opaque))
     outcomes: list[str] = []
     while questions:
         for response in await connection.receive():
@@ -102,11 +111,12 @@ async def _store_parts(connection: Connection, storing: Storing) -> None:
             _Value(keys.part_key(namespace, header.address, header.xxh3, index), (payload[start:end],))
             for index, (start, end) in enumerate(items.part_ranges(len(payload), part_bytes))
         ],
+        len(payload),
     )
     if outcome == "stored":
         head = pack_header(header) + items.pack_descriptor(len(payload), part_bytes)
         key = keys.record_key(namespace, header.address)
-        await _store_values(connection, [_Value(key, (head,), storing, items.FLAG_SPLIT, add=True)])
+        await _store_values(connection, [_Value(key, (head,), storing, items.FLAG_SPLIT, add=True)], 0)
     else:
         storing.decide(outcome)
 
