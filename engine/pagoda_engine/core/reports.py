@@ -40,7 +40,7 @@ class Reporter:
         self._dirty: dict[bytes, None] = {}
         self._recent_rows: OrderedDict[bytes, DigestRow] = OrderedDict()
         self._new_rows: dict[bytes, DigestRow] = {}
-        self._touched: dict[bytes, None] = {}
+        self._touched: list[bytes] = []  # each use counts, also two between two reports
         self._is_stale = True  # all must be told again
         self._is_stopping = False
         self._thread: threading.Thread | None = None
@@ -62,7 +62,7 @@ class Reporter:
         """A request hit up to this block, or ended there."""
         with self._changed:
             if len(self._touched) < _MAX_TOUCHED:
-                self._touched[address] = None
+                self._touched.append(address)
             self._changed.notify()
 
     def digests(self, rows: Sequence[DigestRow]) -> None:
