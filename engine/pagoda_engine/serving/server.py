@@ -12,6 +12,7 @@ import logging
 import re
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextvars import ContextVar
 from typing import Any
 
 from aiohttp import web
@@ -42,7 +43,8 @@ REQUEST_ID_HEADER = "x-request-id"
 _MIN_BODY_BYTES = 1 << 20
 _BODY_BYTES_PER_TOKEN = 64
 
-_REQUEST_ID = "pagoda_request_id"
+# Of the request that the current task answers. (A request's own storage wants key objects that older aiohttp lacks.)
+_request_id: ContextVar[str] = ContextVar("request_id")
 _FOREIGN_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -101,10 +103,10 @@ def _add_completion_routes(app: web.Application, gate: Gate[Service]) -> None:
     answerer = Answerer(gate)
 
     async def chat_completions(request: web.Request) -> web.StreamResponse:
-        return await answerer.answer(request, request[_REQUEST_ID], prepare_chat, ChatShape)
+        return await answerer.answer(request, _request_id.get(), prepare_chat, ChatShape)
 
     async def completions(request: web.Request) -> web.StreamResponse:
-        return await answerer.answer(request, request[_REQUEST_ID], prepare_completion, CompletionShape)
+        return await answerer.answer(request, _request_id.get(), prepare_completion, CompletionShape)
 
     async def close_answerer(_: web.Application) -> AsyncIterator[None]:
         with contextlib.closing(answerer):
@@ -130,7 +132,7 @@ def _answer_errors(measures: Measures, max_body_bytes: int) -> Any:
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-        request[_REQUEST_ID] = _request_id(request.headers.get(REQUEST_ID_HEADER))
+        _request_id.set(_identify(request.headers.get(REQUEST_ID_HEADER)))
         code = GONE
         try:
             response = await _answered(request, handler, max_body_bytes)
@@ -153,7 +155,7 @@ async def _answered(request: web.Request, handler: Handler, max_body_bytes: int)
     except ConnectionError:
         raise  # the client is gone: nobody to answer
     except Exception:  # noqa: BLE001 - the request's outermost frame: logged, and told without detail
-        _log.exception("request failed %s", request[_REQUEST_ID])
+        _log.exception("request failed %s", _request_id.get())
         failed = EngineFailedError("The engine failed on this request; its log says why.")
         return web.json_response(failed.body(), status=failed.status)
 
@@ -168,12 +170,11 @@ def _translated(error: web.HTTPException, request: web.Request, max_body_bytes: 
     return InvalidRequestError(error.reason)
 
 
-async def _add_request_id(request: web.Request, response: web.StreamResponse) -> None:
-    if _REQUEST_ID in request:
-        response.headers[REQUEST_ID_HEADER] = request[_REQUEST_ID]
+async def _add_request_id(_: web.Request, response: web.StreamResponse) -> None:
+    response.headers[REQUEST_ID_HEADER] = _request_id.get()
 
 
-def _request_id(foreign: str | None) -> str:
+def _identify(foreign: str | None) -> str:
     """Return the id that came in if it can stand in headers and logs, else a new one."""
     return foreign if foreign and _FOREIGN_ID.fullmatch(foreign) else uuid.uuid4().hex
 
