@@ -12,6 +12,15 @@
     connection   one socket, one deadline
     node         one memcached: its connections, breaker and recovery
 
+What `pagoda_pool_operations_total` says became of each record:
+
+    probe, fetch   hit, miss
+    fetch          corrupt (see pagoda_integrity_failures_total{tier="pool"}), torn (a part was evicted)
+    store          stored, exists, full, too_large, server_error, other_namespace,
+                   corrupt (its slot changed after it was sealed, tier="ram")
+    ping           answered, and why not
+    all            refused, lost, timeout, garbage (see errors), breaker, busy, cancelled
+
 Rules: a node that fails costs counted misses and one deadline, never an exception to the caller. Payload bytes go
 from the socket into the caller's memory and back without a copy of ours. Nothing is written into a destination once
 the call that lent it has returned or was cancelled.

@@ -21,6 +21,7 @@ from pagoda_sidecar.pool.settings import PoolSettings
 
 # Bytes moved before the event loop's other tasks get a turn: a peer on loopback is always ready.
 _TURN_BYTES = 1 << 20
+_MAX_SEND_BUFFERS = 64  # in one call; the kernel takes 1024
 
 
 class Connection:
@@ -59,7 +60,7 @@ class Connection:
                 return connection
         except TimeoutError as error:
             raise NodeLate(f"{node.name}: no connection within {settings.connect_seconds} s") from error
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the latter for a host that no name server could be asked for
             raise NodeRefused(f"{node.name}: {error}") from error
 
     @property
@@ -240,9 +241,6 @@ class Connection:
     def _settle(self, is_ready: bool) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(is_ready)
-
-
-_MAX_SEND_BUFFERS = 64
 
 
 def _refuse_value(response: Response) -> Sink:

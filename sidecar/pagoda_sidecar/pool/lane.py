@@ -39,7 +39,7 @@ class StoreLane:
         except asyncio.CancelledError:
             if storing in self._waiting:
                 self._waiting.remove(storing)
-            elif self._batch is not None:
+            elif self._batch is not None and storing.outcome.cancelled():  # not decided: its bytes may be in use
                 self._batch.cancel()  # it does not run again but to be told so
             raise
 

@@ -2,8 +2,9 @@
 
     up ──failure──► down: operations raise NodeDown at once, a task pings ──answer──► up
 
-Only the ping spends time on a node that is down, never a request. A node that answers pings but fails at its work (a
-slow one) is pinged ever more rarely, until it has worked once.
+Only the ping spends time on a node that is down, never a request: operations read the breaker's state, the ping alone
+takes its half-open call. A node that answers pings but fails at its work (a slow one) is pinged ever more rarely, until
+it has worked once.
 """
 
 import asyncio
@@ -67,7 +68,8 @@ class Node:
         try:
             self._check_up()  # the node may have failed somebody else meanwhile: everybody waits for one deadline only
             connection = self._take_idle() or await Connection.open(self.node, self._settings)
-            self._set_up(True)
+            if self._recovery is None:
+                self._set_up(True)
             try:
                 yield connection
             finally:

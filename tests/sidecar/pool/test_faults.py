@@ -7,6 +7,8 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from tests.sidecar.pool.records import FAST, counts, fetch_all, named, operations, pool_over, records, store_all
 from tests.support.memcached import free_port, needs_memcached, running_memcached
 
@@ -41,6 +43,13 @@ async def test_a_node_that_is_not_there_costs_misses_and_no_time() -> None:
         assert operations(metrics, "probe") == {"breaker": 20}
         assert operations(metrics, "store") == {"breaker": 1}
         assert b'pagoda_pool_node_up{node="n0"} 0.0' in metrics.exposition()
+
+
+@pytest.mark.parametrize("address", ["a..b:1", f"{'x' * 70}:1"])
+async def test_a_name_that_means_nothing_is_a_node_that_is_not_there(address: str) -> None:
+    async with pool_over([address]) as (pool, metrics):
+        assert await fetch_all(pool, records(2)) == []
+        assert operations(metrics, "fetch") == {"refused": 2}
 
 
 async def test_a_node_killed_in_the_middle_of_a_get_gives_whole_records_or_none() -> None:

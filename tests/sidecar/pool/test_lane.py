@@ -73,6 +73,24 @@ async def test_a_store_cancelled_on_the_wire_takes_its_batch_along_and_no_other(
     assert len(asyncio.all_tasks()) == 1
 
 
+async def test_a_store_cancelled_in_the_moment_it_is_acknowledged_disturbs_nobody() -> None:
+    gate = asyncio.Event()
+
+    async def send(batch: Sequence[Storing]) -> None:
+        batch[0].decide("stored")
+        await gate.wait()
+        batch[1].decide("stored")
+
+    lane = StoreLane(send, 1 << 20)
+    stores = [_start(lane, number) for number in range(2)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # decided, but its caller has not run yet
+    stores[0].cancel()
+    await _turns()
+    gate.set()
+    assert (await asyncio.gather(*stores, return_exceptions=True))[1] == "stored"
+
+
 async def test_a_node_s_failure_is_the_outcome_of_what_was_not_acknowledged() -> None:
     async def send(batch: Sequence[Storing]) -> None:
         batch[0].decide("stored")
