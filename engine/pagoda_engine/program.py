@@ -14,6 +14,8 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from pagoda_engine.arguments import Arguments
+from pagoda_engine.model.errors import ModelError
+from pagoda_engine.model.location import locate
 from pagoda_engine.serving.drain import Drainer
 from pagoda_engine.serving.errors import StartError
 from pagoda_engine.serving.gate import Gate
@@ -43,13 +45,13 @@ def run(arguments: Arguments) -> int:
     """Serve until told to stop; return the exit status: 0, or 1 when the engine could not start or broke."""
     logs.configure("engine", arguments.name)
     try:
-        return asyncio.run(_Program(arguments).run())
+        return asyncio.run(Program(arguments).run())
     except (StartError, PortTakenError) as error:
         _log.error("cannot start: %s", error)
         return 1
 
 
-class _Program:
+class Program:
     """The parts of a running engine that have to be ended in order."""
 
     def __init__(self, arguments: Arguments) -> None:
@@ -62,7 +64,7 @@ class _Program:
             raise StartError("block addresses come out wrong in this process: its blocks would match nobody's")
         self._arguments = arguments
         self._keys = Keys(arguments.secret_dir, arguments.tenants_dir)
-        _check_volume(arguments)
+        _check_places(arguments)
         self._metrics = Metrics()
         self._gate: Gate[Service] = Gate()
         self._drainer = Drainer(self._gate, arguments.drain_seconds)
@@ -129,7 +131,12 @@ class _Program:
         return 0
 
 
-def _check_volume(arguments: Arguments) -> None:
+def _check_places(arguments: Arguments) -> None:
+    """Look for the weights and at the volume, so that a missing one is known before torch is imported."""
+    try:
+        locate(package=arguments.model_package, path=arguments.model_path)
+    except ModelError as error:
+        raise StartError(str(error)) from error
     volume = arguments.volume
     if volume is None:
         return

