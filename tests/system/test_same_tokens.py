@@ -39,7 +39,7 @@ def ask(pods: Pods, pod: str, prompt: str, **options: object) -> Answer:
 def push_out_of_device(pods: Pods, pod: str, salt: str) -> None:
     """Ask for other prompts until nothing older than them can be on the device."""
     for number in range(4):
-        pods.engine(pod).complete(f"{salt} {number} " + "other words entirely " * 40, max_tokens=1, ignore_eos=True)
+        pods.engine(pod).complete(f"{number} {salt} " + "other words entirely " * 40, max_tokens=1, ignore_eos=True)
     pods.wait_idle(pod)
 
 
