@@ -222,4 +222,4 @@ def test_the_manifest_of_the_laptop_fits_a_machine_of_six_gibibytes() -> None:
     pods = bytes_of(spec["engine"]["resources"]["limits"]["memory"]) + bytes_of(cache["ram"]["size"])
     managed = cache["pool"]["managed"]
     total = spec["replicas"] * pods + managed["replicas"] * bytes_of(managed["memoryPerReplica"])
-    assert total <= 5.5 * 1024**3
+    assert total <= 5 * 1024**3

