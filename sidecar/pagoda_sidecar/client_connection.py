@@ -123,7 +123,11 @@ class Connection:
             raise TierUnavailable("breaker", doubt)
         try:
             yield stub, attachment
-        except (grpc.RpcError, ValueError) as error:  # ValueError: the channel was closed under the call
+        except grpc.RpcError as error:
+            raise self.failed(error, attachment) from error
+        except ValueError as error:  # what grpc raises for a channel closed a moment ago; others are the caller's
+            if "closed channel" not in str(error):
+                raise
             raise self.failed(error, attachment) from error
 
     def settle(self, lease_id: str, suspect_slots: set[int], timeout_seconds: float) -> None:

@@ -150,7 +150,7 @@ class Sidecar:
         if tier is None:
             return
         counters.bytes.set(tier.arena.geometry.file_bytes, tier="ram")
-        counters.blocks.set(sum(block.is_sealed for block in tier.index), tier="ram", state="sealed")
+        counters.blocks.set(tier.index.num_sealed, tier="ram", state="sealed")
         counters.blocks.set(tier.index.num_free, tier="ram", state="free")
         lapsed = len(tier.leases.lapsed)
         counters.leases.set(len(tier.leases) - lapsed)

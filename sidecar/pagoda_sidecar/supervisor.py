@@ -61,7 +61,8 @@ class Supervisor:
         environment[SUPERVISOR_VARIABLE] = str(os.getpid())
         environment[RESTARTS_VARIABLE] = str(self._num_restarts)
         try:
-            self._worker = subprocess.Popen(self._command, env=environment)
+            # A group of its own: a terminal's Ctrl-C reaches it once, through us, and not twice (which means "at once")
+            self._worker = subprocess.Popen(self._command, env=environment, process_group=0)
         except OSError as error:
             return str(error)
         if self._is_stopping:  # the signal came while we were starting it

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,61 @@ def test_kills_at_random_points_under_load_lose_nothing_but_time(sidecar: Sideca
         assert store(client, addresses).stored == 6
         assert load(client, addresses).reason is None
         wait_until(lambda: sidecar.metric("pagoda_quarantined_slots") == 0)
+
+
+def test_a_sidecar_killed_in_the_middle_of_a_load_leaves_a_verified_prefix(sidecar: SidecarProcess) -> None:  # E4
+    addresses = chain(8)
+    with client_of(sidecar) as client:
+        store(client, addresses)
+        worker = sidecar.worker
+        got: list[bytes] = []
+
+        def sink(position: int, view: memoryview) -> None:
+            got.append(bytes(view))
+            if position == 2:
+                os.kill(worker, signal.SIGKILL)
+
+        result = client.load(ROOT, addresses, 0, 8, sink, 5.0, lambda: False)
+        assert 3 <= len(result.sources) <= 8
+        assert got[: len(result.sources)] == [payload(address) for address in addresses[: len(result.sources)]]
+        wait_until(lambda: not client.attached)
+        wait_until(lambda: usable(client))
+        assert load(client, addresses).reason is None
+
+
+def test_many_threads_at_once_get_their_own_bytes_and_leave_nothing_held(sidecar: SidecarProcess) -> None:  # E22
+    with client_of(sidecar) as client:
+
+        def work(thread: int) -> int:
+            num_loaded = 0
+            for turn in range(12):
+                addresses = chain(8, seed=thread * 5 + turn % 5)
+                store(client, addresses)
+                num_loaded += len(load(client, addresses).sources)
+                client.lookup(addresses, 5.0)
+                client.report([DigestRow(addresses[0][:16], 4, addresses[0])], [], [], addresses[-1:], None, 5.0)
+            return num_loaded
+
+        with ThreadPoolExecutor(6) as threads:
+            assert sum(threads.map(work, range(6))) > 6 * 12 * 4  # 240 blocks want 160 slots
+        wait_until(lambda: sidecar.metric('pagoda_tier_evictions_total{tier="ram"}') > 0)
+        wait_until(lambda: sidecar.metric("pagoda_leases") == 0)
+        assert sidecar.metric("pagoda_quarantined_slots") == 0
+        sealed = sidecar.metric('pagoda_tier_blocks{state="sealed",tier="ram"}')
+        free = sidecar.metric('pagoda_tier_blocks{state="free",tier="ram"}')
+        assert (
+            sealed + free == unpack_superblock((sidecar.volume / "arena").read_bytes()[:SUPERBLOCK_BYTES])[1].num_slots
+        )
+
+
+def test_a_mistake_of_the_caller_is_not_taken_for_a_dead_sidecar(sidecar: SidecarProcess) -> None:
+    def source(index: int, view: memoryview) -> None:
+        view[:] = b"too short"
+
+    with client_of(sidecar) as client:
+        with pytest.raises(ValueError, match="different structures"):
+            client.store(records(chain(1)), source, 1.0)
+        assert client.attached
 
 
 @pytest.mark.parametrize("part", ["payload", "header"])

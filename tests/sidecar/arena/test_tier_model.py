@@ -4,7 +4,6 @@ The model is the oracle for safety: whenever a slot is lent for writing, nobody 
 every generation is new, over restarts too. After each step the tier's own invariants hold.
 """
 
-import secrets
 import tempfile
 from pathlib import Path
 
@@ -35,9 +34,10 @@ class TierMachine(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory(prefix="pagoda-test-", dir="/dev/shm")
         self.path = Path(self.folder.name) / "arena"
         self.now = 0.0
+        self.num_names = 0
         self.is_engine_alive = True
         self.process = b"p" * 16
-        self.attachment = secrets.token_bytes(16)
+        self.attachment = self.name().encode()
         # lease id → slots the engine may still touch (it forgets when it settles or dies)
         self.touching: dict[str, set[int]] = {}
         self.uncommitted: dict[str, list[tuple[int, int, bytes]]] = {}
@@ -50,6 +50,11 @@ class TierMachine(RuleBasedStateMachine):
 
     def opened(self, arena: object) -> RamTier:
         return RamTier(arena, NAMESPACE, 0, lambda: self.now, lambda: not self.is_engine_alive)  # type: ignore[arg-type]
+
+    def name(self) -> str:
+        """Return a name never used before; counted, because a replay must draw the same."""
+        self.num_names += 1
+        return f"{self.num_names:016}"
 
     @property
     def holder(self) -> Holder:
@@ -67,7 +72,7 @@ class TierMachine(RuleBasedStateMachine):
     def reserve(self, which: int, length: int) -> None:
         addresses = CHAINS[which][:length]
         parents = [ROOT, *addresses]
-        lease_id = secrets.token_hex(8)
+        lease_id = self.name()
         before = {block.address for block in self.tier.index if block.is_sealed}
         new = [NewBlock(address, parents[i], i, 4, 0) for i, address in enumerate(addresses)]
         reservation = self.tier.reserve(lease_id, self.holder, new)
@@ -102,7 +107,7 @@ class TierMachine(RuleBasedStateMachine):
     def grant(self, which: int, first: int, length: int, can_fetch: bool) -> None:
         addresses = CHAINS[which]
         stop = min(len(addresses), first + length)
-        lease_id = secrets.token_hex(8)
+        lease_id = self.name()
         grant = self.tier.grant(lease_id, self.holder, Run(addresses, ROOT, first, stop), can_fetch)
         assert len(grant.blocks) == grant.stop - first <= self.tier.max_grant
         for position, block in grant.fetches:
@@ -134,7 +139,7 @@ class TierMachine(RuleBasedStateMachine):
     @rule()
     def stream_breaks(self) -> None:
         self.tier.lapse(self.attachment)
-        self.attachment = secrets.token_bytes(16)
+        self.attachment = self.name().encode()
         self.tier.attached(self.process)
 
     @rule()
@@ -149,7 +154,7 @@ class TierMachine(RuleBasedStateMachine):
         self.tier.lapse(self.attachment)
         self.touching.clear()
         self.uncommitted.clear()
-        self.is_engine_alive, self.process, self.attachment = True, secrets.token_bytes(16), secrets.token_bytes(16)
+        self.is_engine_alive, self.process, self.attachment = True, self.name().encode(), self.name().encode()
         self.tier.attached(self.process)
 
     @rule()
@@ -164,7 +169,7 @@ class TierMachine(RuleBasedStateMachine):
             unwritten = {slot for slot, _, _ in self.uncommitted.get(lease_id, ())}
             self.touching[lease_id] = slots & unwritten
         if self.is_engine_alive:
-            self.attachment = secrets.token_bytes(16)
+            self.attachment = self.name().encode()
             self.tier.attached(self.process)
 
     @invariant()

@@ -27,6 +27,7 @@ class RamIndex:
     def __init__(self, num_slots: int, policy: EvictionPolicy) -> None:
         self.num_slots = num_slots
         self.num_evictions = 0
+        self.num_sealed = 0
         # Called with an address whose chain became, or is no longer, wholly present
         self.on_residency: Callable[[bytes], None] = lambda address: None
         # Called with a slot whose content is void from now on, before it can be taken again
@@ -109,6 +110,7 @@ class RamIndex:
         assert block.is_named, "a block without a name cannot become visible"
         assert not block.is_sealed, "a block is sealed once"
         block.is_sealed = True
+        self.num_sealed += 1
         self._policy.use(block)
         parent = self.parent_of(block)
         if block.index == 0 or (parent is not None and parent.is_rooted):
@@ -174,6 +176,7 @@ class RamIndex:
 
     def _unname(self, block: Block) -> None:
         block.is_named = False
+        self.num_sealed -= block.is_sealed
         del self._blocks[block.key]
         siblings = self._children[block.parent]
         siblings.discard(block.key)
@@ -204,6 +207,7 @@ class RamIndex:
         """Assert the invariants at the head of this file."""
         taken = [block.slot for block in (*self._blocks.values(), *self._nameless)]
         assert sorted(taken + self._free) == list(range(self.num_slots)), "a slot is lost or taken twice"
+        assert self.num_sealed == sum(block.is_sealed for block in self), "sealed blocks are miscounted"
         children: dict[bytes, set[bytes]] = {}
         for key, block in self._blocks.items():
             assert block.key == key, "a block lies under a foreign address"
