@@ -50,10 +50,7 @@ class Language(Protocol):
         """Return token ids and the character offset behind each; a plain text may be given a first token."""
 
     def boundaries(self, text: str) -> Sequence[int]:
-        """Return the offsets, ascending, at which a cut between tokens is certain, whatever text follows.
-
-        Certain once the characters before it are known and, where white space stands behind it, that one too.
-        """
+        """Return the offsets, ascending, where a cut between tokens is certain, whatever follows the next character."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +128,7 @@ class Coverage:
         boundaries = self.language.boundaries(text)
         same = _common_length(ids, computed)
         return self._whole_blocks(
-            (point, min(bisect.bisect_right(ends, _certain(text, cut, boundaries)), same)) for point, cut in cuts
+            (point, min(bisect.bisect_right(ends, _certain(boundaries, cut)), same)) for point, cut in cuts
         )
 
     def _whole_blocks(self, reached: Iterable[tuple[DigestPoint, int]]) -> list[Claim]:
@@ -228,11 +225,9 @@ def _characters(text: str, byte_offsets: Sequence[int]) -> list[int]:
     return counts
 
 
-def _certain(text: str, cut: int, boundaries: Sequence[int]) -> int:
-    """Return the last boundary that is certain when `text` is known up to `cut` and anything may follow."""
-    index = bisect.bisect_right(boundaries, cut) - 1
-    if index >= 0 and boundaries[index] == cut and text[cut : cut + 1].isspace():
-        index -= 1
+def _certain(boundaries: Sequence[int], cut: int) -> int:
+    """Return the last boundary that is certain when the text is known up to `cut` and anything may follow."""
+    index = bisect.bisect_left(boundaries, cut) - 1
     return boundaries[index] if index >= 0 else 0
 
 

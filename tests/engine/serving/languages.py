@@ -32,6 +32,7 @@ MOVING = (
     "{{ '[' + message['role'] + ']' + (system + '\n\n' if loop.last and message['role'] == 'user' else '')"
     " + message['content'] }}{% endfor %}"
 )
+CLOCK = "{{ strftime_now('%d') }}" + CHAT_TEMPLATE
 TOOLS = "{% if tools %}{{ tools | tojson }}{% endif %}" + CHAT_TEMPLATE
 
 

@@ -1,6 +1,7 @@
 import itertools
 import random
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from pagoda_engine.serving.coverage import MAX_RENDERINGS, Chat, Claim, Coverage, RenderError
 from pagoda_engine.serving.language import ModelLanguage
 from pagoda_protocol.digests import DigestPoint, request_points
-from tests.engine.serving.languages import CHAT_TEMPLATE, FORGETFUL, MOVING, TRIMMING, language
+from tests.engine.serving.languages import CHAT_TEMPLATE, CLOCK, FORGETFUL, MOVING, TRIMMING, language
 
 KEY, TEMPLATE_DIGEST = bytes(32), bytes(16)
 BLOCK = 4
@@ -44,7 +45,7 @@ def ids(language: ModelLanguage, text: str) -> list[int]:
 # Pieces whose tokens depend on what follows: words, white space, digits, half special tokens, wide characters.
 PIECES = (
     "the", " the", " ", "  ", "\n", "\n\n", "12", "3", "<|im_", "end|>", "<|im_end|>", "<t>", "</t>",
-    "é", "你好", "😀", "!", "in", "'l", "l",
+    "é", "e\u0301", "你好", "😀", "!", "in", "'l", "l", "，", "。", ".", ",\n", "?",
 )  # fmt: skip
 RANDOM = st.integers(0, 2**32).map(random.Random)
 
@@ -144,8 +145,16 @@ def test_a_next_turn_finds_nearly_all_of_what_the_last_one_computed(normal: Mode
     assert max(found) >= computed - 2 * 16
 
 
-def test_two_questions_on_one_document_share_most_of_it(normal: ModelLanguage) -> None:
-    document = "The ship went over the water in the morning of the third day. " * 200
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "The ship went over the water in the morning of the third day. ",
+        "这艘船在第三天的早晨驶过了水面。船上的人都很高兴，因为他们看见了陆地。",
+        '{"name": "x", "values": [1, 2, 3], "inner": {"a": true}},\n',
+    ],
+)
+def test_two_questions_on_one_document_share_most_of_it(normal: ModelLanguage, sentence: str) -> None:
+    document = sentence * 200
     asked, other = body_of([document + "Who sailed?"], False), body_of([document + "When was it?"], False)
     found = [claim.tokens for claim in claims_of(normal, asked, "Nobody") if claim.digest in digests_of(other)]
     assert max(found) >= 0.95 * len(ids(normal, document))
@@ -160,9 +169,9 @@ def test_an_answer_that_was_not_computed_as_it_reads_counts_up_to_the_first_diff
     assert 0 < max(claim.tokens for claim in claims) <= len(prompt)
 
 
-def test_a_template_that_reads_the_clock_gets_no_claims(normal: ModelLanguage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ModelLanguage, "reads_clock", True)
-    assert claims_of(normal, body_of(["hello " * 200], False), "hi") == []
+def test_a_template_that_reads_the_clock_gets_no_claims(tmp_path: Path) -> None:
+    clock = language(tmp_path, CLOCK)
+    assert claims_of(clock, body_of(["hello " * 200], False), "hi") == []
 
 
 def test_a_template_that_rewrites_earlier_turns_claims_none_of_them(languages: dict[str, ModelLanguage]) -> None:
