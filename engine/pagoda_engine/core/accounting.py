@@ -13,6 +13,9 @@ from pagoda_protocol.metrics import SOURCES
 
 COMPUTE, DEVICE = SOURCES[0], SOURCES[1]
 
+# By new code: a translation that puts it over every old one but `compute` (1).
+_OVERWRITE = [bytes(1 if old == 1 else new for old in range(256)) for new in range(1 + len(SOURCES))]
+
 
 class Ledger:
     """The sources of one request's tokens, by position."""
@@ -27,15 +30,10 @@ class Ledger:
             self._codes.extend(bytes(stop - len(self._codes)))
         code = 1 + SOURCES.index(source)
         piece = self._codes[start:stop]
-        self._codes[start:stop] = piece.translate(_overwrite(code))
+        self._codes[start:stop] = piece.translate(_OVERWRITE[code])
         return len(piece) - piece.count(0)
 
     def sources(self) -> Mapping[str, int]:
         """Return the prompt's tokens by source; their sum is the prompt's length once all of it was supplied."""
         counts = Counter(self._codes[: self._num_prompt])
         return {source: counts[1 + index] for index, source in enumerate(SOURCES)}
-
-
-def _overwrite(code: int) -> bytes:
-    """A translation table that puts `code` everywhere but over `compute`."""
-    return bytes(1 if old == 1 else code for old in range(256))

@@ -176,7 +176,7 @@ def test_a_loaded_block_whose_chain_is_gone_is_not_shared():
     bench.complete(PROMPT[:9])  # blocks 0 and 1 on the device
     name = bench.submit(PROMPT)
     bench.step()
-    for _ in range(3):  # lookup, and block 2 verified
+    for _ in range(4):  # lookup, and blocks 2 and 3 verified
         bench.advance_job()
     bench.engine.abort(name)
     bench.step()

@@ -68,6 +68,38 @@ def test_a_preempted_request_is_admitted_before_those_that_came_after_it():
     assert [request.request_id for request in bench.engine._roster.running] == names[:2]
 
 
+def test_cached_blocks_that_a_request_would_revive_do_not_count_as_room_for_it():
+    bench = Bench(num_pages=10, settings=replace(SETTINGS, growth_blocks=0))
+    bench.complete(PROMPT[:17])  # leaves four cached blocks
+    bench.submit([49] * 18, max_tokens=2)
+    bench.step()
+    second = bench.submit([*PROMPT[:17], *range(8)])  # three more pages, but there is one
+    bench.step()
+    assert bench.engine.stats().num_waiting == 1
+    bench.run()
+    bench.assert_right(second)
+    assert bench.engine.stats().num_preemptions == 0
+
+
+def test_pages_above_a_block_that_is_being_stored_are_not_promised_to_others():
+    bench = Bench()
+    first, second = (bench.submit([*PROMPT[:9], tail, 1, 2, 3], max_tokens=9) for tail in (30, 31))
+    bench.step(4)
+    table, residency = bench.engine._residency.table, bench.engine._residency
+    leaving, staying = bench.engine._roster.running
+    page = leaving.blocks[2].page
+    table.hold(page)  # as a store does
+    bench.engine.abort(first)
+    bench.engine._handle_inbox()
+    own, num_available = residency.num_own_pages(staying), table.num_available
+    bench.engine._batch._preempt(staying)
+    assert table.num_available == num_available + own
+    table.release(page)
+    bench.run()
+    bench.assert_right(second)
+    bench.assert_baseline()
+
+
 def test_a_large_prompt_is_not_passed_for_ever_by_small_ones():
     bench = Bench(num_pages=20)
     running = bench.submit([1, 2, 3], max_tokens=30)
