@@ -59,8 +59,6 @@ class Relay:
             while (chunk := await upstream.read()) is not None:
                 await self._write(upstream, chunk)
         except (PodError, PodSilentError) as error:
-            if self._request.transport is not None:
-                self._request.transport.abort()
             raise ClientGoneError(f"cut off: {error}") from error
         return await self._end()
 

@@ -174,3 +174,28 @@ async def test_work_that_a_pod_reports_of_others_is_avoided(tmp_path: Path, poli
         await bench.pods[0].say(type="load", num_running=3, num_waiting=9, **load)
         await until(lambda: any(member.hints.others_seconds() for member in bench.router.fleet.ready()))
         assert {(await route(bench))["pod"] for _ in range(6)} == {"chat-1"}
+
+
+async def test_our_own_work_in_a_report_is_not_counted_twice_nor_after_its_end(tmp_path: Path) -> None:
+    async with routed(tmp_path, policy="CacheAware") as bench:
+        pod = bench.pods[0]
+        pod.behaviour = bench.pods[1].behaviour = fakes.hold
+        await say(bench, pod, 1, **rows("device"))
+        member = next(member for member in bench.router.fleet.ready() if member.pod.name == pod.name)
+
+        async def report(prefill: float) -> None:
+            load = {"outstanding_seconds": 50.0, "prefill_tokens_per_second": prefill, "free_work_seconds": 1.0}
+            await pod.say(type="load", num_running=1, num_waiting=0, **load)
+            await until(
+                lambda: (
+                    member.hints.report is not None and member.hints.report.load.prefill_tokens_per_second == prefill
+                )
+            )
+
+        async with bench.chat(TEXT, stream=True) as response:
+            assert response.headers["x-pagoda-route"].startswith("pod=chat-0;reason=prefix")
+            await report(400.0)
+            assert member.hints.others_seconds() == 0.0
+        await until(lambda: bench.router.book.num_outstanding(member.pod) == 0)
+        await report(401.0)
+        assert member.hints.others_seconds() == 0.0

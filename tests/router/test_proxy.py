@@ -1,6 +1,7 @@
 """The proxy against pods that refuse, die, hang and answer."""
 
 import asyncio
+import contextlib
 import json
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from pagoda_router import relay
 from pagoda_router.proxy import Limits
 from pagoda_router.upstream import Deadlines
 from tests.router import fakes
@@ -263,11 +265,15 @@ async def test_a_client_that_does_not_read_slows_the_pod_and_is_given_up(tmp_pat
 
     async with routed(tmp_path, num_pods=1, limits=Limits(deadlines=Deadlines(idle=0.5))) as bench:
         bench.pods[0].behaviour = flood
-        _, writer = await asyncio.open_connection("127.0.0.1", bench.router.port, limit=1024)
+        reader, writer = await asyncio.open_connection("127.0.0.1", bench.router.port, limit=1024)
         body = b'{"stream": true}'
         writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         await until(lambda: bench.pods[0].num_cancelled == 1)
         assert sent < 64 << 20  # a few socket buffers, then nothing
+        with contextlib.suppress(ConnectionResetError):
+            async with asyncio.timeout(2.0):
+                while await reader.read(1 << 20):
+                    pass
         writer.close()
 
 
@@ -442,3 +448,41 @@ async def test_one_model_is_asked_of_any_pod(tmp_path: Path) -> None:
         async with bench.client.get(f"{bench.url}/v1/models/org/name") as missing:
             assert missing.status == 404  # the engine's answer
             assert "x-pagoda-route" in missing.headers
+
+
+async def test_a_stream_that_ends_inside_an_event_on_purpose_is_passed_whole(tmp_path: Path) -> None:
+    async def odd(request: web.Request, _: FakePod) -> web.StreamResponse:
+        stream = await fakes.begin_stream(request)
+        await stream.write(event(0) + b": no blank line")
+        return stream
+
+    async with routed(tmp_path, num_pods=1) as bench:
+        bench.pods[0].behaviour = odd
+        async with bench.chat(**STREAM) as response:
+            assert await response.read() == event(0) + b": no blank line"
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+async def test_an_answer_too_large_to_hold_is_passed_on_and_cut_if_it_was(
+    tmp_path: Path, is_cut: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "_MAX_WHOLE_BYTES", 1000)
+
+    async def large(request: web.Request, _: FakePod) -> web.StreamResponse:
+        stream = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await stream.prepare(request)
+        await stream.write(b"x" * 3000)
+        await asyncio.sleep(0.1)
+        if is_cut:
+            fakes.reset(request)
+        return stream
+
+    async with routed(tmp_path) as bench:
+        bench.pods[0].behaviour = large
+        async with bench.chat() as response:
+            if is_cut:
+                with pytest.raises(aiohttp.ClientPayloadError):
+                    await response.read()
+            else:
+                assert await response.read() == b"x" * 3000
+        assert not bench.pods[1].bodies
