@@ -14,7 +14,6 @@ from functools import partial
 from itertools import count
 
 from pagoda_engine.core import admission
-from pagoda_engine.core.accounting import Ledger
 from pagoda_engine.core.batch import Batch, Work
 from pagoda_engine.core.below import Below, Surroundings
 from pagoda_engine.core.inbox import Inbox
@@ -28,7 +27,7 @@ from pagoda_engine.core.settings import EngineSettings
 from pagoda_engine.core.stats import EngineStats, take_stats
 from pagoda_engine.core.supply import Supply
 from pagoda_engine.core.throughput import Throughput
-from pagoda_engine.core.tiers import DigestRow, LoadReport, TierClient
+from pagoda_engine.core.tiers import DigestRow, TierClient
 from pagoda_engine.core.workers import ThreadWorkers, Workers
 from pagoda_engine.core.workload import Workload
 from pagoda_engine.model.interface import ModelRunner
@@ -122,7 +121,8 @@ class Engine:
         except RequestRejected:
             self._instruments.requests.add(1, outcome="rejected")
             raise
-        if not self._inbox.put_unless_closed(partial(self._roster.add, self._make_request(request, sink))):
+        opened = Request.open(request, sink, next(self._orders), self._facts.block_tokens)
+        if not self._inbox.put_unless_closed(partial(self._roster.add, opened)):
             self._drop_id(request.request_id)
             self._instruments.requests.add(1, outcome="error")
             sink(TokenEvent(request.request_id, (), "error", error="the engine has stopped"))
@@ -230,21 +230,6 @@ class Engine:
         for block, source in self._batch.supply.loaded(job):
             self._below.storer.note_loaded(block, source)
 
-    def _make_request(self, new: NewRequest, sink: TokenSink) -> Request:
-        request = Request(
-            new=new,
-            sink=sink,
-            order=next(self._orders),
-            block_tokens=self._facts.block_tokens,
-            ledger=Ledger(len(new.prompt)),
-            tokens=list(new.prompt),
-            addresses=[],
-            progressed_at=new.arrival,
-        )
-        if request.num_reusable:
-            request.address(request.num_reusable - 1)  # hashed here, in the caller's thread
-        return request
-
     def _take_id(self, request_id: str) -> None:
         with self._ids_lock:
             if request_id in self._ids:
@@ -266,7 +251,7 @@ class Engine:
                 instruments=self._instruments,
                 inbox=self._inbox,
                 clock=self._clock,
-                load_report=self._load_report,
+                load_report=lambda: self._stats.load_report(),
                 make_workers=make_workers,
             ),
         )
@@ -292,16 +277,6 @@ class Engine:
             instruments=self._instruments,
             clock=self._clock,
             on_end=lambda request: self._drop_id(request.request_id),
-        )
-
-    def _load_report(self) -> LoadReport:
-        stats = self._stats
-        return LoadReport(
-            num_running=stats.num_running,
-            num_waiting=stats.num_waiting,
-            outstanding_seconds=stats.outstanding_seconds,
-            prefill_tokens_per_second=stats.prefill_tokens_per_second,
-            free_work_seconds=stats.free_work_seconds,
         )
 
     def _take_stats(self) -> EngineStats:

@@ -81,6 +81,23 @@ class Request:
     first_token_at: float | None = None
     last_token_at: float | None = None
 
+    @classmethod
+    def open(cls, new: NewRequest, sink: TokenSink, order: int, block_tokens: int) -> "Request":
+        """Make a waiting request, with the addresses it can hit: they are hashed here, in the caller's thread."""
+        request = cls(
+            new=new,
+            sink=sink,
+            order=order,
+            block_tokens=block_tokens,
+            ledger=Ledger(len(new.prompt)),
+            tokens=list(new.prompt),
+            addresses=[],
+            progressed_at=new.arrival,
+        )
+        if request.num_reusable:
+            request.address(request.num_reusable - 1)
+        return request
+
     @property
     def request_id(self) -> str:
         """The caller's name for it."""

@@ -6,6 +6,7 @@ from pagoda_engine.core.below import Below
 from pagoda_engine.core.residency import Residency
 from pagoda_engine.core.roster import Roster
 from pagoda_engine.core.throughput import Throughput
+from pagoda_engine.core.tiers import LoadReport
 from pagoda_engine.core.workload import Workload
 
 
@@ -28,6 +29,16 @@ class EngineStats:
     prefill_tokens_per_second: float = 0.0  # 0 until measured
     outstanding_seconds: float = 0.0  # predicted work of all requests held
     free_work_seconds: float = 0.0  # work it holds without slowing others by more than 20 %
+
+    def load_report(self) -> LoadReport:
+        """Return what the sidecar is told of it."""
+        return LoadReport(
+            num_running=self.num_running,
+            num_waiting=self.num_waiting,
+            outstanding_seconds=self.outstanding_seconds,
+            prefill_tokens_per_second=self.prefill_tokens_per_second,
+            free_work_seconds=self.free_work_seconds,
+        )
 
 
 def take_stats(

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from pagoda_engine.core.accounting import Ledger
 from pagoda_protocol.metrics import SOURCES
-from tests.engine.core.fakes import Bench, FakeTiers
+from tests.engine.core.bench import Bench
+from tests.engine.core.fake_tiers import FakeTiers
 
 PROMPT = list(range(21))
 

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pagoda_engine.core.tiers import DigestRow
-from tests.engine.core.fakes import BLOCK_TOKENS, SETTINGS, VOCABULARY, Bench, FakeTiers
+from tests.engine.core.bench import SETTINGS, Bench
+from tests.engine.core.fake_tiers import FakeTiers
+from tests.engine.core.oracle import BLOCK_TOKENS, VOCABULARY
 
 ROOTS = (bytes(32), bytes([1]) * 32)
 # Prompts share prefixes of these, so that hits, claims and forks happen all the time.

@@ -11,7 +11,9 @@ from pagoda_engine.core.request import NewRequest, TokenEvent
 from pagoda_engine.core.settings import EngineSettings
 from pagoda_engine.model.interface import Sampling
 from pagoda_runtime.metrics import Metrics
-from tests.engine.core.fakes import SETTINGS, Bench, FakeTiers, OracleRunner, reference
+from tests.engine.core.bench import SETTINGS, Bench
+from tests.engine.core.fake_tiers import FakeTiers
+from tests.engine.core.oracle import OracleRunner, reference
 
 PROMPT = list(range(21))
 

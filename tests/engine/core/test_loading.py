@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from pagoda_engine.core.tiers import LoadResult
-from tests.engine.core.fakes import SETTINGS, Bench, FakeTiers
+from tests.engine.core.bench import SETTINGS, Bench
+from tests.engine.core.fake_tiers import FakeTiers
 
 PROMPT = list(range(21))  # five full blocks and the token that is always computed
 

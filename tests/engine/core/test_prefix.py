@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pagoda_engine.core import request as request_module
 from pagoda_engine.core.blocks import Pages
 from pagoda_engine.core.prefix import Block, PrefixTable
-from tests.engine.core.fakes import Bench
+from tests.engine.core.bench import Bench
 
 ROOT, OTHER_ROOT = bytes(32), bytes([9]) * 32
 

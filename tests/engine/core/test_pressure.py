@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from pagoda_engine.core.request import RequestRejected
-from tests.engine.core.fakes import SETTINGS, Bench, FakeTiers
+from tests.engine.core.bench import SETTINGS, Bench
+from tests.engine.core.fake_tiers import FakeTiers
 
 PROMPT = list(range(21))
 

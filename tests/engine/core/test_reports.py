@@ -5,7 +5,8 @@ import threading
 from pagoda_engine.core.reports import Reporter
 from pagoda_engine.core.settings import EngineSettings
 from pagoda_engine.core.tiers import DigestRow, LoadReport
-from tests.engine.core.fakes import SETTINGS, Bench, FakeTiers
+from tests.engine.core.bench import SETTINGS, Bench
+from tests.engine.core.fake_tiers import FakeTiers
 
 LOAD = LoadReport(1, 2, 3.0, 4.0, 5.0)
 A, B, C = (bytes([number]) * 32 for number in range(3))

@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pagoda_engine.core.settings import EngineSettings
-from tests.engine.core.fakes import SETTINGS, Bench, FakeTiers, reference
+from tests.engine.core.bench import SETTINGS, Bench
+from tests.engine.core.fake_tiers import FakeTiers
+from tests.engine.core.oracle import reference
 
 PREFIX = list(range(40))  # ten blocks
 
