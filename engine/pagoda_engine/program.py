@@ -29,7 +29,7 @@ from pagoda_runtime import logs
 from pagoda_runtime.metrics import Metrics
 from pagoda_runtime.stop import stop_on_signals
 from pagoda_runtime.web import PortTakenError, serving
-from pagoda_sidecar.arena.engine_lock import is_free
+from pagoda_sidecar.client import is_free
 
 if TYPE_CHECKING:
     from pagoda_engine.serving.loading import Loaded

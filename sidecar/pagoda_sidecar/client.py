@@ -20,7 +20,7 @@ import xxhash
 from pagoda_protocol.tier import LOCK_NAME
 from pagoda_protocol.tier import tier_pb2 as pb
 from pagoda_runtime.deadlines import Deadline
-from pagoda_sidecar.arena.engine_lock import EngineLock
+from pagoda_sidecar.arena.engine_lock import EngineLock, LockHeldError, is_free
 from pagoda_sidecar.client_arena import MappedArena, NoArenaError
 from pagoda_sidecar.client_connection import Connection, EventStream
 from pagoda_sidecar.client_load import TIER_NAMES, Copying, LoadRun, NoGrantError
@@ -41,10 +41,12 @@ __all__ = [
     "EngineIdentity",
     "LoadReport",
     "LoadResult",
+    "LockHeldError",
     "Part",
     "StoreResult",
     "TierClient",
     "TierUnavailable",
+    "is_free",
 ]
 
 

@@ -33,8 +33,7 @@ from pagoda_engine.text.errors import TextError
 from pagoda_engine.text.model_text import load_text
 from pagoda_protocol.namespace import Namespace
 from pagoda_runtime.metrics import Metrics
-from pagoda_sidecar.arena.engine_lock import LockHeldError
-from pagoda_sidecar.client import EngineIdentity, TierClient, TierUnavailable
+from pagoda_sidecar.client import EngineIdentity, LockHeldError, TierClient, TierUnavailable
 
 _log = logging.getLogger(__name__)
 
