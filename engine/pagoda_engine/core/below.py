@@ -61,6 +61,7 @@ class Below:
             lambda outcome, num_blocks: around.instruments.stores.add(num_blocks, outcome=outcome),
         )
         self.reporter = Reporter(client, settings, around.load_report)
+        self.reporter.on_look = around.instruments.show_attached
         residency.table.on_added = self.reporter.added
         residency.table.on_removed = self.reporter.removed
         client.on_integrity_failure = lambda tier, reason: around.instruments.integrity_failures.add(

@@ -195,7 +195,7 @@ class Engine:
 
     def _show_stats(self) -> None:
         self._stats = self._take_stats()
-        self._instruments.show(self._stats, self._below is not None and self._below.client.attached)
+        self._instruments.show(self._stats)
 
     def _loop(self) -> None:
         try:

@@ -52,12 +52,15 @@ class Instruments:
             },
         )
 
-    def show(self, stats: "EngineStats", is_attached: bool) -> None:
-        """Set every gauge."""
+    def show_attached(self, is_attached: bool) -> None:
+        """Set the gauge that changes by itself, also while the engine sleeps."""
+        self._attached.set(is_attached)
+
+    def show(self, stats: "EngineStats") -> None:
+        """Set every gauge that a step changes."""
         self._running.set(stats.num_running)
         self._waiting.set(stats.num_waiting)
         self._usage.set(stats.kv_usage)
         self._blocks.set(stats.num_free, state="free")
         self._blocks.set(stats.num_cached, state="cached")
         self._blocks.set(stats.num_referenced, state="referenced")
-        self._attached.set(is_attached)

@@ -31,6 +31,7 @@ class Reporter:
     """Collects news from any thread and sends it from its own (or from whoever calls `flush`)."""
 
     def __init__(self, tiers: TierClient, settings: EngineSettings, load: Callable[[], LoadReport]) -> None:
+        self.on_look: Callable[[bool], None] = lambda is_attached: None  # told at each of the thread's looks
         self._tiers = tiers
         self._settings = settings
         self._load = load
@@ -147,7 +148,9 @@ class Reporter:
                 if not self._is_stopping and not (self._tiers.attached and self._has_news()):
                     self._changed.wait(self._settings.load_report_seconds)
                 is_last = self._is_stopping
-            is_taken = self._tiers.attached and self.flush()
+            is_attached = self._tiers.attached
+            self.on_look(is_attached)
+            is_taken = is_attached and self.flush()
             if is_last:
                 return
             pause = self._settings.report_seconds if is_taken else self._settings.load_report_seconds

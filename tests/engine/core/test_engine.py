@@ -140,7 +140,8 @@ class Threaded:
 
     def __init__(self, tiers: FakeTiers | None = None, num_pages: int = 32) -> None:
         self.runner = OracleRunner(num_pages)
-        self.engine = Engine(self.runner, SETTINGS, Metrics(), tiers)
+        self.metrics = Metrics()
+        self.engine = Engine(self.runner, SETTINGS, self.metrics, tiers)
         self.runner.watch(self.engine)
         self.ends: dict[str, threading.Event] = {}
         self.tokens: dict[str, list[int]] = {}
@@ -236,6 +237,19 @@ def test_a_finished_load_wakes_the_engine_and_nothing_polls():
     num_before = num_steps
     time.sleep(0.1)
     assert num_steps <= num_before + 2
+    threaded.engine.stop()
+
+
+def test_whether_a_sidecar_is_attached_shows_while_the_engine_sleeps():
+    tiers = FakeTiers()
+    threaded = Threaded(tiers)
+    threaded.engine.start()
+    for is_attached in (True, False, True):
+        tiers.attached = is_attached
+        deadline = time.monotonic() + 20
+        while f"pagoda_tier_attached {float(is_attached)}" not in threaded.metrics.exposition().decode():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
     threaded.engine.stop()
 
 
