@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import json
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -130,6 +131,25 @@ async def test_a_slow_template_holds_up_nobody_else(loaded: Loaded, monkeypatch:
         assert time.monotonic() - start < 0.3
         assert not task.done()
         assert (await task)[0] == 200
+
+
+async def test_a_client_that_goes_away_while_its_request_is_being_submitted_is_aborted_after_it(loaded: Loaded) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    def slow(request: NewRequest) -> list[TokenEvent]:
+        entered.set()
+        assert go_on.wait(10)
+        assert not engine.aborted  # an abort that overtook its request would be lost
+        return []
+
+    engine = FakeEngine(slow)
+    async with server_of(with_engine(loaded, engine)) as server:
+        task = asyncio.create_task(post(server))
+        await eventually(entered.is_set)
+        task.cancel()
+        await eventually(lambda: server.gate.num_inside == 0)
+        go_on.set()
+        await eventually(lambda: engine.aborted == [request.request_id for request in engine.requests])
 
 
 async def test_drain_lets_streams_end_and_turns_others_away(loaded: Loaded) -> None:
