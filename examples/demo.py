@@ -50,6 +50,7 @@ QUESTIONS = {
 }
 NUM_TURNS_BEFORE_CRASH = 3
 MAX_ANSWER_TOKENS = 24
+READING_SECONDS = 0.5  # a person reads before asking on; meanwhile the router learns what each pod now holds
 BLOCK_TOKENS = 16
 REQUEST_SECONDS = 90.0
 TALK_SECONDS = 300.0
@@ -120,7 +121,8 @@ async def take_turns(client: AsyncOpenAI, pool: Pool, talks: list[Conversation],
     model = pool.model
 
     async def go_on(talk: Conversation) -> None:
-        for _ in range(num_turns):
+        for turn in range(num_turns):
+            await asyncio.sleep(READING_SECONDS if turn else 0)
             row = await ask(client, model, talk)
             talk.rows.append(row)
             rows.add(row)
@@ -141,7 +143,7 @@ async def converse(pool: Pool, rows: Rows) -> str:
         pool.kill_engine(dead_pod)
         rows.say(f"engine {dead_pod} was killed; its sidecar brings its blocks to the pool …")
         num_stored = await asyncio.to_thread(pool.wait_until_pushed, dead_pod)
-        rows.say(f"… {num_stored} blocks are there; {len(homeless)} conversations go on at the other pod")
+        rows.say(f"… it has stored {num_stored} in all; {len(homeless)} conversations go on at the other pod")
         if pool.part("engine", dead_pod).state == "ready":
             raise DemoError(f"engine {dead_pod} was back before its conversations could go on elsewhere")
         await take_turns(client, pool, homeless, 1, rows)
