@@ -10,6 +10,7 @@ PROMPT_TOKENS = "pagoda_prompt_tokens"  # _total{source}
 REPLAYED_TOKENS = "pagoda_replayed_tokens"  # _total{cause,source}
 GENERATION_TOKENS = "pagoda_generation_tokens"  # _total
 REQUESTS = "pagoda_requests"  # _total{outcome}
+HTTP_ANSWERS = "pagoda_http_answers"  # _total{path,code}
 TIME_TO_FIRST_TOKEN = "pagoda_time_to_first_token_seconds"
 INTER_TOKEN = "pagoda_inter_token_seconds"
 STEP = "pagoda_step_seconds"
@@ -30,6 +31,8 @@ QUARANTINED_SLOTS = "pagoda_quarantined_slots"
 POOL_OPERATIONS = "pagoda_pool_operations"  # _total{node,operation,outcome}
 POOL_NODE_UP = "pagoda_pool_node_up"  # {node}
 DIGEST_ROWS = "pagoda_digest_rows"
+ATTACHES = "pagoda_sidecar_attaches"  # _total{result}
+CALLS_REFUSED = "pagoda_sidecar_calls_refused"  # _total{call,reason}
 WORKER_RESTARTS = "pagoda_worker_restarts"  # _total
 
 # Router

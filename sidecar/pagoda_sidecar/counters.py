@@ -3,10 +3,6 @@
 from pagoda_protocol import metrics as names
 from pagoda_runtime.metrics import Metrics
 
-# Beside the names all parts share: how attaches end, and calls we refused
-ATTACHES = "pagoda_sidecar_attaches"  # _total{result}
-CALLS_REFUSED = "pagoda_sidecar_calls_refused"  # _total{call,reason}
-
 
 class Counters:
     """All counters and gauges of a sidecar but those the pool keeps of its nodes."""
@@ -23,6 +19,6 @@ class Counters:
         self.quarantined = metrics.gauge(names.QUARANTINED_SLOTS, "Slots nobody may reuse because one may touch them.")
         self.digest_rows = metrics.gauge(names.DIGEST_ROWS, "Rows published to routers.")
         self.attached = metrics.gauge(names.TIER_ATTACHED, "Whether an engine is attached.")
-        self.attaches = metrics.counter(ATTACHES, "Attach calls by how they were answered.", ("result",))
-        self.calls_refused = metrics.counter(CALLS_REFUSED, "Calls answered with an error.", ("call", "reason"))
+        self.attaches = metrics.counter(names.ATTACHES, "Attach calls by how they were answered.", ("result",))
+        self.calls_refused = metrics.counter(names.CALLS_REFUSED, "Calls answered with an error.", ("call", "reason"))
         self.restarts = metrics.counter(names.WORKER_RESTARTS, "Times the supervisor had to start the worker anew.")

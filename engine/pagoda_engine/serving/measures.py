@@ -2,9 +2,9 @@
 
 from aiohttp import web
 
+from pagoda_protocol import metrics as names
 from pagoda_runtime.metrics import Metrics
 
-HTTP_ANSWERS = "pagoda_http_answers"  # _total{path,code}
 GONE = "gone"  # instead of a code: the client went away before its answer was whole
 
 
@@ -12,7 +12,7 @@ class Measures:
     """The server's instruments."""
 
     def __init__(self, metrics: Metrics) -> None:
-        self._answers = metrics.counter(HTTP_ANSWERS, "Answers by route and status code.", ("path", "code"))
+        self._answers = metrics.counter(names.HTTP_ANSWERS, "Answers by route and status code.", ("path", "code"))
 
     def answered(self, request: web.Request, code: str) -> None:
         """Count an answer under its route's pattern: a path that no route has must not become a label."""
