@@ -74,11 +74,12 @@ class TierMachine(RuleBasedStateMachine):
         parents = [ROOT, *addresses]
         lease_id = self.name()
         before = {block.address for block in self.tier.index}
+        sealed = {block.address for block in self.tier.index if block.is_sealed}
         new = [NewBlock(address, parents[i], i, 4, 0) for i, address in enumerate(addresses)]
         reservation = self.tier.reserve(lease_id, self.holder, new)
         assert len(reservation.slots) + reservation.num_present + reservation.num_refused == len(new)
         for position, block in reservation.slots:
-            assert addresses[position] not in before
+            assert addresses[position] not in sealed
             self.lent(lease_id, block.slot, block.generation)
         self.touching[lease_id] = {block.slot for _, block in reservation.slots}
         self.uncommitted[lease_id] = [(b.slot, b.generation, b.address) for _, b in reservation.slots]
