@@ -40,7 +40,7 @@ class Machine:
     group_available_bytes: int | None
     """What the control group still allows; None: it has no limit."""
     shared_memory_bytes: int
-    """Free room in /dev/shm; 0: there is none."""
+    """Free room in /dev/shm; 0: there is none, or it is not ours."""
     memcached: str | None
     """The program's path; None: it is not installed."""
 
@@ -52,7 +52,7 @@ def read_machine() -> Machine:
         num_cores=usable_cores(len(os.sched_getaffinity(0)), _cpu_quota(groups)),
         available_bytes=parse_available(_text(Path("/proc/meminfo")) or ""),
         group_available_bytes=min((memory.available_bytes for memory in _group_memories(groups)), default=None),
-        shared_memory_bytes=_free_bytes(SHARED_MEMORY),
+        shared_memory_bytes=free_bytes(SHARED_MEMORY),
         memcached=shutil.which("memcached"),
     )
 
@@ -140,7 +140,10 @@ def _text(path: Path) -> str | None:
         return None
 
 
-def _free_bytes(folder: Path) -> int:
+def free_bytes(folder: Path) -> int:
+    """Return the room for files in `folder`, 0 where this user cannot write."""
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return 0
     try:
         status = os.statvfs(folder)
     except OSError:

@@ -7,6 +7,7 @@ come on top, because both are filled sooner or later.
 from dataclasses import dataclass
 
 from pagoda_cli.machine import Machine
+from pagoda_cli.plan import num_managed_nodes
 from pagoda_protocol.pool.quantities import MEBI, format_bytes
 from pagoda_protocol.pool.spec import InferencePool, ManagedPool
 
@@ -55,10 +56,11 @@ def memory_needs(pool: InferencePool, has_memcached: bool) -> list[Need]:
             )
         )
     managed = pool.cache.pool
-    if isinstance(managed, ManagedPool) and has_memcached:
+    num_nodes = num_managed_nodes(pool, has_memcached)
+    if isinstance(managed, ManagedPool) and num_nodes:
         path = "spec.cache.pool.managed"
         each = managed.memory_per_replica_bytes
-        needs.append(Need("memcached", managed.replicas, f"{path}.replicas", each, f"{path}.memoryPerReplica"))
+        needs.append(Need("memcached", num_nodes, f"{path}.replicas", each, f"{path}.memoryPerReplica"))
     return needs
 
 

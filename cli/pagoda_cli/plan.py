@@ -129,8 +129,9 @@ def threads_per_engine(num_cores: int, replicas: int) -> int:
 
 
 def num_managed_nodes(pool: InferencePool, has_memcached: bool) -> int:
-    """Return how many memcached nodes are started here."""
-    return pool.cache.pool.replicas if has_memcached and isinstance(pool.cache.pool, ManagedPool) else 0
+    """Return how many memcached nodes are started here; blocks reach the pool through the RAM tier alone."""
+    managed = pool.cache.pool
+    return managed.replicas if has_memcached and pool.cache.ram_bytes and isinstance(managed, ManagedPool) else 0
 
 
 def _engine(pool: InferencePool, place: Place, name: str, port: int) -> Part:

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pagoda_cli.keys import prepare_secrets, secret_name, secret_problems
-from pagoda_cli.machine import SHARED_MEMORY, Machine, read_machine
+from pagoda_cli.machine import SHARED_MEMORY, Machine, free_bytes, read_machine
 from pagoda_cli.manifest import fields_without_effect, read_manifest
 from pagoda_cli.memory import arena_bytes, memory_problems
 from pagoda_cli.plan import Place, Plan, PodPorts, make_plan, num_managed_nodes
 from pagoda_cli.ports import LOOPBACK, NoPortError, free_ports, is_forbidden, is_free
 from pagoda_cli.problems import RefusedError, UpError
 from pagoda_cli.state import StateFolder, default_state, locked, run_folder, write_settings
-from pagoda_cli.volumes import remove_leftovers, socket_problem, temporary_folder, volume_folder
+from pagoda_cli.volumes import remove_leftovers, room_problem, socket_problem, temporary_folder, volume_folder
 from pagoda_cli.weights import missing_weights
 from pagoda_protocol.pool.spec import InferencePool, ManagedPool
 
@@ -38,6 +38,8 @@ class Request:
 def up(request: Request) -> int:
     """Run a pool until asked to stop; return the exit status."""
     try:
+        if sys.platform != "linux":
+            raise RefusedError([f"pagoda up needs Linux, and this is {sys.platform}; run it in a Linux container"])
         pool = read_manifest(request.manifest)
         state = StateFolder(Path(os.path.abspath(request.state or default_state(pool.name))))
         with locked(state) as lock:
@@ -70,9 +72,12 @@ def _problems(pool: InferencePool, request: Request, state: StateFolder, machine
         yield f"--port: {request.port} is not yours to listen on; give one from 1024 on, or 0 for a free one"
     elif request.port and not is_free(request.port):
         yield f"--port: {request.port} is taken by another program; give another one, or 0 for a free one"
-    socket = socket_problem(base, f"{pool.name}-{pool.replicas - 1}")
-    if socket is not None:
-        yield socket
+    for problem in (
+        room_problem(base, free_bytes(base), arena_bytes(pool)),
+        socket_problem(base, f"{pool.name}-{pool.replicas - 1}"),
+    ):
+        if problem is not None:
+            yield problem
 
 
 def _refuse(problems: Iterator[str]) -> None:
@@ -114,7 +119,9 @@ def _place(pool: InferencePool, request: Request, state: StateFolder, machine: M
 def _notes(pool: InferencePool, machine: Machine, base: Path) -> list[str]:
     """Return what the user should know before the first part starts, a line each."""
     notes = fields_without_effect(pool)
-    if isinstance(pool.cache.pool, ManagedPool) and machine.memcached is None:
+    if pool.cache.pool is not None and not pool.cache.ram_bytes:
+        notes.append("spec.cache.pool: without effect: blocks reach it through the RAM tier; give spec.cache.ram.size")
+    elif isinstance(pool.cache.pool, ManagedPool) and machine.memcached is None:
         notes.append("spec.cache.pool.managed: memcached is not installed, so pods share nothing: the pool tier is off")
     if base != SHARED_MEMORY:
         notes.append(

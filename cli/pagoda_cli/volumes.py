@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pagoda_cli.problems import RefusedError
+from pagoda_protocol.pool.quantities import MEBI, format_bytes
 
 PREFIX = "pagoda-"
 SOCKET_NAME = "tier.sock"
@@ -27,6 +28,14 @@ _OWNER = "owner"
 def temporary_folder() -> Path:
     """Return where volumes go when memory has no room for them."""
     return Path(tempfile.gettempdir())
+
+
+def room_problem(base: Path, free_bytes: int, needed_bytes: int) -> str | None:
+    """Return what is wrong if `base` has no room for all volumes."""
+    if needed_bytes <= free_bytes:
+        return None
+    what = f"{format_bytes(needed_bytes)} of volumes do not fit into {base}, which has {free_bytes // MEBI}Mi free"
+    return f"spec.cache.ram.size: {what}; lower it or spec.replicas, or set TMPDIR to a folder with more room"
 
 
 def socket_problem(base: Path, longest_pod_name: str) -> str | None:

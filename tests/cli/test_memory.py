@@ -42,8 +42,10 @@ def test_the_control_group_counts_where_it_allows_less() -> None:
 def test_what_is_not_there_is_not_counted() -> None:
     without = replace(MACHINE, available_bytes=2 * 128 * MIB)
     assert memory_problems(pool(spec__cache=ABSENT), without) == []
-    assert memory_problems(pool(spec__cache__ram=ABSENT), replace(without, memcached=None)) == []
-    assert memory_problems(pool(spec__cache__ram=ABSENT), without) != []
+    assert memory_problems(pool(spec__cache__ram=ABSENT), without) == []
+    ram_too = replace(MACHINE, available_bytes=2 * (128 + 16) * MIB)
+    assert memory_problems(pool(), replace(ram_too, memcached=None)) == []
+    assert memory_problems(pool(), ram_too) != []
 
 
 def test_an_engine_meant_for_a_gpu_needs_its_kv_cache_in_memory_here() -> None:
@@ -71,6 +73,7 @@ def test_managed_nodes_are_planned_only_where_memcached_is() -> None:
     external = {"external": {"addresses": ["mc-0:11211"]}}
     assert num_managed_nodes(pool(), has_memcached=True) == 1
     assert num_managed_nodes(pool(), has_memcached=False) == 0
+    assert num_managed_nodes(pool(spec__cache__ram=ABSENT), has_memcached=True) == 0
     assert (
         num_managed_nodes(pool(spec__cache__pool=external, spec__cache__secretRef={"name": "s"}), has_memcached=True)
         == 0

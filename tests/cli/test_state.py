@@ -12,7 +12,7 @@ from pagoda_cli.keys import prepare_secrets, secret_problems
 from pagoda_cli.ports import free_ports, is_free, outgoing_start
 from pagoda_cli.problems import RefusedError
 from pagoda_cli.state import StateFolder, default_state, locked, run_folder
-from pagoda_cli.volumes import remove_leftovers, socket_problem, volume_folder
+from pagoda_cli.volumes import remove_leftovers, room_problem, socket_problem, volume_folder
 from pagoda_protocol.tenants import digest_secret, key_hash
 from tests.cli.manifests import pool
 
@@ -122,6 +122,13 @@ def test_a_socket_path_that_the_kernel_would_refuse_is_found_before(tmp_path: Pa
     problem = socket_problem(Path("/" + "x" * 90), "chat-0")
     assert problem is not None
     assert "more than the 107" in problem
+
+
+def test_volumes_that_do_not_fit_anywhere_are_found_before() -> None:
+    assert room_problem(Path("/tmp"), 64 * 1024**2, 64 * 1024**2) is None
+    problem = room_problem(Path("/tmp"), 64 * 1024**2 - 1, 64 * 1024**2)
+    assert problem is not None
+    assert problem.startswith("spec.cache.ram.size: 64Mi of volumes do not fit into /tmp, which has 63Mi free; lower")
 
 
 def test_free_ports_are_different_free_and_below_the_outgoing_ones() -> None:
