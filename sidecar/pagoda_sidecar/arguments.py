@@ -19,7 +19,7 @@ class Arguments:
     ram_bytes: int
 
 
-def make_parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     """Return the parser; every option but --host is required, nothing has a hidden default."""
     parser = argparse.ArgumentParser("pagoda_sidecar", description="Keeps KV blocks alive below the device.")
     parser.add_argument("--name", required=True, help="the pod's name, for logs")
@@ -34,7 +34,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def parse(argv: Sequence[str] | None = None) -> Arguments:
     """Read the command line; exits with a usage message when it is wrong."""
-    return Arguments(**vars(make_parser().parse_args(argv)))
+    return Arguments(**vars(build_parser().parse_args(argv)))
 
 
 def _size(text: str) -> int:

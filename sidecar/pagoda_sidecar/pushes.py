@@ -25,6 +25,7 @@ _log = logging.getLogger(__name__)
 
 NUM_SENDERS = 4
 MAX_QUEUED = 4096
+MAX_EARLY = 4096
 BATCH = 64
 PROBE_SECONDS = 10.0
 SEND_SECONDS = 60.0
@@ -49,6 +50,7 @@ class Pusher:
         self._pool = pool
         self._verifier = verifier
         self._queue: dict[Block, None] = {}  # ordered, and each block once
+        self._early_touches: dict[bytes, int] = {}  # of addresses that are not here (yet), oldest first
         self._sending: asyncio.Task[None] | None = None
         self._draining: asyncio.Task[None] | None = None
 
@@ -58,12 +60,23 @@ class Pusher:
             link.num_loads += 1
             self._offer(tier, link)
 
-    def touched(self, tier: RamTier, block: Block) -> None:
-        """A request hit or ended at `block`."""
+    def touched(self, tier: RamTier, address: bytes) -> None:
+        """A request hit or ended at `address`."""
+        block = tier.index.sealed(address)
+        if block is None:  # used before its copy has arrived: the use counts when it does
+            self._early_touches[address] = self._early_touches.pop(address, 0) + 1
+            if len(self._early_touches) > MAX_EARLY:
+                del self._early_touches[next(iter(self._early_touches))]
+            return
         for link in _front_first(tier, block):
             link.num_touches += 1
             if link.num_touches >= TOUCHES_TO_PUSH:
                 self._offer(tier, link)
+
+    def sealed(self, tier: RamTier, block: Block) -> None:
+        """A block has become visible; uses reported before that count now."""
+        for _ in range(self._early_touches.pop(block.address, 0)):
+            self.touched(tier, block.address)
 
     def drain(self, tier: RamTier) -> None:
         """Push everything in the background: an engine is gone without a hand-over."""

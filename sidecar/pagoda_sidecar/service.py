@@ -107,6 +107,8 @@ class TierService(TierServicer):
                 block = tier.commit(request.lease_id, attachment.id, one.slot, one.generation, one.xxh3_128)
                 if block is None:
                     reply.refused_slots.append(one.slot)
+                else:
+                    self._sidecar.pusher.sealed(tier, block)
             attachment.has_handed_over = False
             return reply
 
@@ -223,10 +225,10 @@ class TierService(TierServicer):
             hints.record(row.digest, row.tokens, row.address)
         for address in request.touched:
             hints.touch(address)
-            block = None if tier is None else tier.index.sealed(address)
-            if tier is not None and block is not None:
-                tier.index.use(block)
-                self._sidecar.pusher.touched(tier, block)
+            if tier is not None:
+                if (block := tier.index.sealed(address)) is not None:
+                    tier.index.use(block)
+                self._sidecar.pusher.touched(tier, address)
         if request.HasField("load"):
             load = request.load
             hints.report_load(

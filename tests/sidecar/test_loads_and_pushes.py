@@ -177,8 +177,7 @@ async def test_a_block_goes_to_the_pool_when_it_is_seen_twice_and_takes_its_chai
     touched, loaded = chain(3), chain(3, seed=1)
     one.store(touched)
     one.store(loaded)
-    last = one.tier.index.sealed(touched[-1])
-    assert last is not None
+    last = touched[-1]
     one.pusher.touched(one.tier, last)  # its own request ended here
     await asyncio.sleep(0.05)
     assert one.pool.records == {}
@@ -189,6 +188,22 @@ async def test_a_block_goes_to_the_pool_when_it_is_seen_twice_and_takes_its_chai
         if len(one.pool.records) == 6:
             break
     assert set(one.pool.records) == {*touched, *loaded}
+
+
+async def test_uses_reported_before_a_block_has_arrived_count_when_it_does(pods: tuple[Pod, Pod]) -> None:
+    one, _ = pods
+    addresses = chain(3)
+    for _ in range(2):
+        one.pusher.touched(one.tier, addresses[-1])
+    one.store(addresses)
+    last = one.tier.index.sealed(addresses[-1])
+    assert last is not None
+    one.pusher.sealed(one.tier, last)
+    for _ in range(100):
+        await asyncio.sleep(0.01)
+        if len(one.pool.records) == 3:
+            break
+    assert set(one.pool.records) == set(addresses)
 
 
 async def test_a_damaged_block_is_dropped_and_never_spreads(pods: tuple[Pod, Pod]) -> None:

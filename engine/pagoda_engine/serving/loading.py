@@ -11,12 +11,10 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
 
 from pagoda_engine.arguments import Arguments
 from pagoda_engine.core.engine import Engine
 from pagoda_engine.core.settings import EngineSettings
-from pagoda_engine.core.tiers import TierClient as CoreTierClient
 from pagoda_engine.model.checkpoint import open_checkpoint
 from pagoda_engine.model.errors import ModelError
 from pagoda_engine.model.interface import ModelFacts
@@ -103,7 +101,7 @@ def _load(arguments: Arguments, keys: Keys, metrics: Metrics, progress: Progress
             tiers = TierClient(arguments.volume, identity)
             undo.callback(tiers.close)
         # The core states what it needs of a client in types of its own; the sidecar's have the same fields.
-        engine = Engine(runner, settings, metrics, cast(CoreTierClient | None, tiers))
+        engine = Engine(runner, settings, metrics, tiers)
         engine.start()
         undo.pop_all()
     _log.info(
