@@ -1,7 +1,7 @@
 """TTFT of a repeated 3,000-token prefix: from the device, from RAM, from the pool on another engine, and computed.
 
 Two pods on one machine, one request at a time. A round takes one prompt nobody has seen through every place it can be
-in; the device cache holds about one and a half prompts, so the next round's prompt pushes it out to RAM:
+in; the device holds little more than one prompt, so another one pushes it out to RAM:
 
     compute(chat-0, P) → device(chat-0, P) → [filler pushes P out] → ram(chat-0, P) → pool(chat-1, P)
 
@@ -19,6 +19,7 @@ from bench.report import Goal, Result
 from tests.support.pods import Answer, Pods, manifest, running_pods
 
 BLOCK_TOKENS = 16
+KV_BYTES_PER_TOKEN = 46080  # fp32: 30 layers, keys and values, 3 heads of 64
 VOCABULARY = range(1000, 40000)  # ordinary tokens, no control tokens
 PUSH_SECONDS = 60.0
 GOALS = {"device": 10.0, "ram": 8.0, "pool": 5.0}
@@ -27,10 +28,10 @@ GOALS = {"device": 10.0, "ram": 8.0, "pool": 5.0}
 def run(quick: bool, folder: Path) -> Result:
     """Measure `rounds` prompts; quick: 2 rounds of 1,000 tokens."""
     rounds, length = (2, 1000) if quick else (5, 3000)
-    kv_bytes = int(length * 1.5) * 46080 + (64 << 20)
+    kv_bytes = (length + 512) * KV_BYTES_PER_TOKEN
     document = manifest(
         replicas=2, kv_memory=f"{kv_bytes >> 20}Mi", ram="1536Mi", pool_memory="2Gi",
-        max_model_tokens=max(2048, length + 256),
+        max_model_tokens=length + 256,
     )  # fmt: skip
     times: dict[str, list[float]] = {"compute": [], "device": [], "ram": [], "pool": []}
     chance = random.Random(20)
@@ -74,7 +75,7 @@ def _round(pods: Pods, chance: random.Random, length: int) -> dict[str, float]:
     assert filler.sources["compute"] == length, filler.sources
     ram = _ask(pods, "chat-0", prompt)
     assert ram.sources["ram"] + ram.sources["device"] == reused, ram.sources
-    assert ram.sources["ram"] >= reused * 0.4, ram.sources
+    assert ram.sources["ram"] >= reused * 0.8, ram.sources
     pool = _ask_from_pool(pods, prompt, reused)
     return {
         "compute": (cold.ttft_seconds + filler.ttft_seconds) / 2,
