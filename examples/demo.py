@@ -147,18 +147,19 @@ async def converse(pool: Pool, rows: Rows) -> str:
         if pool.part("engine", dead_pod).state == "ready":
             raise DemoError(f"engine {dead_pod} was back before its conversations could go on elsewhere")
         await take_turns(client, pool, homeless, 1, rows)
-    check_history(talks, homeless, dead_pod)
+    check_history(pool, talks, homeless, dead_pod)
     return summary(rows.all, homeless, dead_pod)
 
 
-def check_history(talks: list[Conversation], homeless: list[Conversation], dead_pod: str) -> None:
+def check_history(pool: Pool, talks: list[Conversation], homeless: list[Conversation], dead_pod: str) -> None:
     """Insist that each homeless conversation got a block of its own history out of the pool, on the other pod."""
     for talk in homeless:
         row = talk.rows[-1]
         if row.pod == dead_pod:
             raise DemoError(f"{talk.name} went on at {dead_pod}, whose engine was killed")
         if history_from_pool(row, talks) < BLOCK_TOKENS:
-            raise DemoError(f"{talk.name} got no block of its own history from the pool: {row.sources}")
+            why = "\n".join(pool.metrics("engine", row.pod, "pagoda_tier_loads_skipped_total"))
+            raise DemoError(f"{talk.name} got no block of its own history from the pool: {row.sources}\n{why}")
 
 
 def history_from_pool(row: Row, talks: list[Conversation]) -> int:

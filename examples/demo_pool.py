@@ -103,16 +103,18 @@ class Pool:
         """Return the last lines of `pagoda up`, for when something went wrong."""
         return "\n".join(self._last_lines)
 
-    def _num_stored(self, pod: str) -> int:
-        port = self.part("sidecar", pod).port
+    def metrics(self, kind: str, pod: str, name: str) -> list[str]:
+        """Return the lines of one metric of one program."""
+        port = self.part(kind, pod).port
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
             lines = answer.read().decode().splitlines()
+        return [line for line in lines if line.startswith(name)]
+
+    def _num_stored(self, pod: str) -> int:
         return sum(
             int(float(line.split()[-1]))
-            for line in lines
-            if line.startswith("pagoda_pool_operations_total")
-            and 'operation="store"' in line
-            and 'outcome="stored"' in line
+            for line in self.metrics("sidecar", pod, "pagoda_pool_operations_total")
+            if 'operation="store"' in line and 'outcome="stored"' in line
         )
 
     def _record(self) -> dict[str, Any]:
