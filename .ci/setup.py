@@ -37,11 +37,13 @@ def main() -> int:
     """Set up, or say in one line why not."""
     try:
         check_python()
+        is_current = STAMP.is_file() and STAMP.read_text() == wanted_stamp()
+        if not is_current:
+            check_machine()
+            print(f"setup: installing into .venv, download {DOWNLOAD}", flush=True)
         ensure_debian_packages()
-        if STAMP.is_file() and STAMP.read_text() == wanted_stamp():
+        if is_current:
             return 0
-        check_machine()
-        print(f"setup: installing into .venv, download {DOWNLOAD}", flush=True)
         make_environment()
         install()
         STAMP.write_text(wanted_stamp())
