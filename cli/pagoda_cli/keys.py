@@ -40,8 +40,11 @@ def prepare_secrets(pool: InferencePool, state: StateFolder) -> None:
     digest = tenants.digest_secret(pool_file.read_bytes())
     if not digest_file.exists():
         write_private(digest_file, digest)
-    for file in (pool_file, digest_file):
-        file.chmod(0o600)  # a file that the user brought may allow more
+    files = [pool_file, digest_file]
+    if pool.tenancy.api_keys_secret_name is not None:
+        files.append(state.secret(pool.tenancy.api_keys_secret_name) / tenants.TENANTS_KEY)
+    for file in files:
+        file.chmod(0o600)  # one that the user brought may allow more
     write_private(state.router_secret / tenants.DIGEST_SECRET_KEY, digest)
 
 

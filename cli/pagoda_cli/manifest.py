@@ -3,7 +3,7 @@
 YAML that would silently mean something else than it says is refused: keys given twice, several documents.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,8 @@ from pagoda_protocol.pool.spec import InferencePool, SpecError, parse_pool
 MAX_MANIFEST_BYTES = 1024**2
 
 
-def read_manifest(path: Path) -> InferencePool:
-    """Read and parse the file at `path`.
+def read_manifest(path: Path) -> tuple[InferencePool, list[str]]:
+    """Read and parse the file at `path`; return the pool and a line for each field that one machine cannot give.
 
     Raises:
         RefusedError: it cannot be read, is no YAML mapping, or is no InferencePool.
@@ -31,9 +31,11 @@ def read_manifest(path: Path) -> InferencePool:
         raise RefusedError([f"{path}: is larger than 1 MiB; give the manifest of one InferencePool"])
     mapping = parse_yaml(content, str(path))
     try:
-        return parse_pool(mapping)
+        pool = parse_pool(mapping)
     except SpecError as error:
         raise RefusedError(error.errors) from error
+    assert isinstance(mapping, dict), "the parser accepts nothing else"
+    return pool, [*bookkeeping_without_effect(mapping), *fields_without_effect(pool)]
 
 
 def parse_yaml(content: bytes, name: str) -> object:
@@ -57,6 +59,13 @@ def parse_yaml(content: bytes, name: str) -> object:
 def fields_without_effect(pool: InferencePool) -> list[str]:
     """Return a line for each field that `pool` asks for and one machine cannot give."""
     return [f"{entry.path}: without effect here: {entry.why}" for entry in KUBERNETES_ONLY if entry.is_set(pool)]
+
+
+def bookkeeping_without_effect(manifest: Mapping[str, Any]) -> list[str]:
+    """Return a line for each field by which Kubernetes keeps its objects: all of metadata but the name, and status."""
+    paths = [f"metadata.{key}" for key in manifest["metadata"] if key != "name"]
+    paths += ["status"] if "status" in manifest else []
+    return [f"{path}: without effect here: Kubernetes keeps its objects by it" for path in paths]
 
 
 class _StrictLoader(yaml.SafeLoader):

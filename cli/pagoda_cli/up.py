@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pagoda_cli.keys import prepare_secrets, secret_name, secret_problems
 from pagoda_cli.machine import SHARED_MEMORY, Machine, free_bytes, read_machine
-from pagoda_cli.manifest import fields_without_effect, read_manifest
+from pagoda_cli.manifest import read_manifest
 from pagoda_cli.memory import arena_bytes, memory_problems
 from pagoda_cli.plan import Place, Plan, PodPorts, make_plan, num_managed_nodes
 from pagoda_cli.ports import LOOPBACK, NoPortError, free_ports, is_forbidden, is_free
@@ -40,7 +40,7 @@ def up(request: Request) -> int:
     try:
         if sys.platform != "linux":
             raise RefusedError([f"pagoda up needs Linux, and this is {sys.platform}; run it in a Linux container"])
-        pool = read_manifest(request.manifest)
+        pool, unused = read_manifest(request.manifest)
         state = StateFolder(Path(os.path.abspath(request.state or default_state(pool.name))))
         with locked(state) as lock:
             remove_leftovers((SHARED_MEMORY, temporary_folder()))
@@ -50,7 +50,7 @@ def up(request: Request) -> int:
             with run_folder(state), volume_folder(base) as volumes:
                 prepare_secrets(pool, state)
                 plan = make_plan(pool, _place(pool, request, state, machine, volumes))
-                return _serve(plan, pool, state, lock, volumes, _notes(pool, machine, base))
+                return _serve(plan, pool, state, lock, volumes, [*unused, *_notes(pool, machine, base)])
     except UpError as error:
         for line in error.lines:
             print(f"pagoda up: {line}", file=sys.stderr)
@@ -118,7 +118,7 @@ def _place(pool: InferencePool, request: Request, state: StateFolder, machine: M
 
 def _notes(pool: InferencePool, machine: Machine, base: Path) -> list[str]:
     """Return what the user should know before the first part starts, a line each."""
-    notes = fields_without_effect(pool)
+    notes = []
     if pool.cache.pool is not None and not pool.cache.ram_bytes:
         notes.append("spec.cache.pool: without effect: blocks reach it through the RAM tier; give spec.cache.ram.size")
     elif isinstance(pool.cache.pool, ManagedPool) and machine.memcached is None:

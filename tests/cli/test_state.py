@@ -81,6 +81,10 @@ def test_api_keys_must_be_there_and_be_a_tenants_file(state: StateFolder) -> Non
     assert "tenants" in secret_problems(tenants, state)[0]
     file.write_text(json.dumps({"tenants": [{"name": "acme", "keyHashes": [key_hash("secret")]}]}))
     assert secret_problems(tenants, state) == []
+    file.chmod(0o644)
+    with run_folder(state):
+        prepare_secrets(tenants, state)
+    assert mode(file) == 0o600
 
 
 def test_a_pool_runs_once_at_a_time(state: StateFolder) -> None:
