@@ -1,4 +1,4 @@
-"""What the sidecar needs of a pool tier, and the tier that is not there."""
+"""What the sidecar needs of a pool tier."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -50,49 +50,3 @@ class PoolTier(Protocol):
     async def close(self) -> None:
         """Let go of all connections."""
         ...
-
-
-class NoPool:
-    """A pool tier that is off."""
-
-    def __init__(self, off_reason: str) -> None:
-        self._off_reason = off_reason
-
-    @property
-    def off_reason(self) -> str:
-        """Why."""
-        return self._off_reason
-
-    def enabled(self) -> bool:
-        """Never."""
-        return False
-
-    def set_namespace(self, namespace: bytes) -> None:
-        """Nothing to set."""
-
-    async def probe(self, addresses: Sequence[bytes]) -> list[bool]:
-        """Nothing exists."""
-        return [False] * len(addresses)
-
-    async def fetch(
-        self,
-        addresses: Sequence[bytes],
-        destinations: Sequence[memoryview],
-        on_ready: Callable[[int, RecordHeader], None],
-    ) -> None:
-        """Nothing lands."""
-
-    async def store(self, header: RecordHeader, payload: memoryview) -> bool:
-        """Nothing is kept."""
-        return False
-
-    def seconds_per_byte(self) -> float:
-        """Nothing is read."""
-        return 0.0
-
-    def latency_seconds(self) -> float:
-        """Nothing is read."""
-        return 0.0
-
-    async def close(self) -> None:
-        """Nothing to let go."""

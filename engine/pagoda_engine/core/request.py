@@ -78,7 +78,6 @@ class Request:
     load: "LoadJob | None" = None
     asked_blocks: int = 0  # blocks before this one need not be asked for below again
     leader: "Request | None" = None  # the earlier request whose block it waits for
-    first_token_at: float | None = None
     last_token_at: float | None = None
 
     @classmethod

@@ -7,7 +7,6 @@ Kubernetes would take a value that nobody can mean (memory "400m" is four tenths
 import re
 from fractions import Fraction
 
-KIBI = 1024
 MEBI = 1024**2
 GIBI = 1024**3
 MAX_BYTES = 2**63 - 1
