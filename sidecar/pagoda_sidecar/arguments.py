@@ -20,10 +20,12 @@ class Arguments:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Return the parser; every option but --host is required, nothing has a hidden default."""
-    parser = argparse.ArgumentParser("pagoda_sidecar", description="Keeps KV blocks alive below the device.")
+    """Return the parser; every option is required, abbreviations are refused, so that a misspelt flag cannot pass."""
+    parser = argparse.ArgumentParser(
+        "pagoda_sidecar", description="Keeps KV blocks alive below the device.", allow_abbrev=False
+    )
     parser.add_argument("--name", required=True, help="the pod's name, for logs")
-    parser.add_argument("--host", default="127.0.0.1", help="where HTTP is served")
+    parser.add_argument("--host", required=True, help="where HTTP is served")
     parser.add_argument("--port", required=True, type=int, help="HTTP port; 0 takes a free one")
     parser.add_argument("--volume", required=True, type=Path, help="folder shared with the engine, memory-backed")
     parser.add_argument("--secret-dir", required=True, type=Path, help="folder with the pool secret")

@@ -153,6 +153,7 @@ class Sidecar:
         counters.attached.set(self.attachment is not None)
         counters.digest_rows.set(self.hints.num_published)
         if tier is None:
+            self._show_no_tier()
             return
         counters.bytes.set(tier.arena.geometry.file_bytes, tier="ram")
         counters.blocks.set(tier.index.num_sealed, tier="ram", state="sealed")
@@ -162,6 +163,13 @@ class Sidecar:
         counters.quarantined.set(tier.leases.num_quarantined_slots)
         counters.evictions.add(tier.index.num_evictions - self._num_evictions, tier="ram")
         self._num_evictions = tier.index.num_evictions
+
+    def _show_no_tier(self) -> None:
+        self.counters.leases.set(0)
+        self.counters.quarantined.set(0)
+        self.counters.bytes.remove(tier="ram")
+        for state in ("sealed", "free"):
+            self.counters.blocks.remove(tier="ram", state=state)
 
     def recheck(self, tier: RamTier, blocks: list[Block]) -> None:
         """Hash `blocks` again in the background, because an engine doubts them."""

@@ -106,8 +106,9 @@ class SidecarProcess:
 
     def start(self) -> None:
         arguments = {
-            "--name": "p", "--port": self.port, "--volume": self.volume, "--secret-dir": self.folder / "secret",
-            "--settings-dir": self.folder / "settings", "--ram-bytes": self.ram_bytes,
+            "--name": "p", "--host": "127.0.0.1", "--port": self.port, "--volume": self.volume,
+            "--secret-dir": self.folder / "secret", "--settings-dir": self.folder / "settings",
+            "--ram-bytes": self.ram_bytes,
         }  # fmt: skip
         command = [sys.executable, "-m", "pagoda_sidecar", *(str(part) for pair in arguments.items() for part in pair)]
         with self.log.open("ab") as log:

@@ -168,6 +168,33 @@ async def test_a_repeated_reserve_gets_the_same_answer_and_a_settled_one_nothing
     assert peer.sidecar.tier.index.num_free == peer.sidecar.tier.index.num_slots
 
 
+async def test_an_aborted_reserve_leaves_nothing_and_its_addresses_can_be_stored_anew(peer: Peer) -> None:
+    await peer.attach()
+    lent = (await peer.stub.Reserve(peer.reserve("r1", 4))).slots
+    await peer.stub.Abort(pb.AbortRequest(attachment=peer.attachment, lease_id="r1"))
+    assert peer.sidecar.tier is not None
+    assert peer.sidecar.tier.index.num_free == peer.sidecar.tier.index.num_slots
+    block = pb.CommitRequest.Block(slot=lent[0].slot, generation=lent[0].generation, xxh3_128=b"1" * 16)
+    block.payload_bytes = 5000
+    commit = pb.CommitRequest(attachment=peer.attachment, lease_id="r1", blocks=[block])
+    assert list((await peer.stub.Commit(commit)).refused_slots) == [block.slot]
+    assert len((await peer.stub.Reserve(peer.reserve("r2", 4))).slots) == 4
+
+
+async def test_a_tier_that_is_off_shows_no_blocks_in_the_metrics(peer: Peer) -> None:
+    await peer.attach()
+    await peer.stub.Reserve(peer.reserve("r1", 4))
+    peer.sidecar.update_gauges()
+    assert peer.sidecar.counters.leases.value() == 1
+    assert peer.sidecar.counters.bytes.value(tier="ram") == MEBIBYTE
+    peer.sidecar.set_off_reason("pool secret: gone")
+    while peer.sidecar.tier is not None:  # noqa: ASYNC110 - the sidecar tells engines, not us
+        await asyncio.sleep(0.01)
+    peer.sidecar.update_gauges()
+    assert peer.sidecar.counters.leases.value() == 0
+    assert peer.sidecar.counters.bytes.value(tier="ram") == 0
+
+
 async def test_a_commit_of_something_else_than_was_lent_is_refused(peer: Peer) -> None:
     await peer.attach()
     lent = (await peer.stub.Reserve(peer.reserve("r1", 2))).slots

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pagoda_sidecar import worker
 from pagoda_sidecar.arguments import parse
 from pagoda_sidecar.supervisor import Supervisor
 from tests.sidecar.support import wait_until
@@ -18,13 +19,19 @@ def test_the_command_line_is_the_one_of_the_design_page() -> None:
     assert (settings.volume, settings.secret_dir, settings.settings_dir) == (Path("/v"), Path("/s"), Path("/t"))
 
 
-@pytest.mark.parametrize("change", [["--ram-bytes", "-1"], ["--ram-bytes", "8Gi"], ["--unknown", "1"]])
+@pytest.mark.parametrize("change", [["--ram-bytes", "-1"], ["--ram-bytes", "8Gi"], ["--unknown", "1"], ["--ram", "1"]])
 def test_a_wrong_command_line_is_a_usage_message(change: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    line = "--name p --port 1 --volume /v --secret-dir /s --settings-dir /t --ram-bytes 0"
+    line = "--name p --host h --port 1 --volume /v --secret-dir /s --settings-dir /t --ram-bytes 0"
     with pytest.raises(SystemExit) as refused:
         parse([*line.split(), *change])
     assert refused.value.code == 2
     assert "usage:" in capsys.readouterr().err
+
+
+def test_a_process_that_hashes_differently_keeps_its_tiers_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "self_test_address", lambda: bytes(32))
+    line = "--name p --host h --port 1 --volume /v --secret-dir /s --settings-dir /t --ram-bytes 0"
+    assert worker._config_problem(parse(line.split())).startswith("address self-test:")
 
 
 def test_a_worker_that_always_fails_is_tried_again_and_never_ends_the_supervisor(tmp_path: Path) -> None:
