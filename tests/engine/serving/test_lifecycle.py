@@ -133,6 +133,28 @@ async def test_a_slow_template_holds_up_nobody_else(loaded: Loaded, monkeypatch:
         assert (await task)[0] == 200
 
 
+async def test_a_step_of_the_model_holds_up_no_other_answer(
+    server: Server, loaded: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner, computing, go_on = loaded.engine._runner, threading.Event(), threading.Event()
+    run = runner.run
+
+    def slow(chunks: Any) -> Any:
+        computing.set()
+        assert go_on.wait(10)
+        return run(chunks)
+
+    monkeypatch.setattr(runner, "run", slow)
+    task = asyncio.create_task(post(server))
+    await eventually(computing.is_set)
+    for path in ("/health", "/ready", "/metrics", "/v1/models"):
+        async with server.http.get(f"{server.url}{path}") as answer:
+            assert answer.status == 200
+    assert not task.done()
+    go_on.set()
+    assert (await task)[0] == 200
+
+
 async def test_a_client_that_goes_away_while_its_request_is_being_submitted_is_aborted_after_it(loaded: Loaded) -> None:
     entered, go_on = threading.Event(), threading.Event()
 
@@ -169,6 +191,18 @@ async def test_drain_lets_streams_end_and_turns_others_away(loaded: Loaded) -> N
         async with await draining as answer:
             assert await answer.json() == {"status": "drained", "num_running": 0}
     assert len(handed_over) == 2  # at once, and again for what the stream left
+
+
+@pytest.mark.parametrize("remote", ["10.0.0.9", "::ffff:10.0.0.9", "fe80::1", "", "nonsense"])
+async def test_nobody_drains_an_engine_from_another_machine(
+    remote: str, loaded: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aiohttp.web.Request.remote", remote)
+    async with server_of(loaded.service) as server:
+        async with server.http.post(f"{server.url}/drain") as answer:
+            assert answer.status == 403
+            assert "this machine" in (await answer.json())["error"]["message"]
+        assert server.gate.reason is None
 
 
 async def test_a_drain_that_takes_too_long_ends_with_what_is_left(loaded: Loaded) -> None:

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from pagoda_engine.arguments import build_parser
+from pagoda_engine.arguments import build_parser, parse
+from pagoda_engine.program import Program
+from pagoda_engine.serving.errors import StartError
 from pagoda_engine.serving.progress import ProgressLog
 from tests.engine.serving.conftest import write_secrets
 from tests.support.checkpoints import tiny_checkpoint
@@ -92,6 +94,12 @@ def test_what_cannot_work_is_said_before_anything_heavy_is_imported(folder: Path
     _, log = process.communicate(timeout=20)
     assert process.returncode == 1
     assert "digest: cannot be read" in log
+
+
+def test_a_process_that_hashes_differently_does_not_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pagoda_engine.program.self_test_address", lambda: bytes(32))
+    with pytest.raises(StartError, match="block addresses come out wrong"):
+        Program(parse(arguments(folder)))
 
 
 def test_progress_is_told_in_tenths(caplog: pytest.LogCaptureFixture) -> None:
