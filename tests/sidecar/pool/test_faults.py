@@ -34,7 +34,7 @@ async def _eventually(is_so: Callable[[], Awaitable[bool]]) -> None:
 
 async def test_a_node_that_is_not_there_costs_misses_and_no_time() -> None:
     stored = records(20)
-    async with pool_over([f"127.0.0.1:{free_port()}"]) as (pool, metrics):
+    async with pool_over([f"127.0.0.1:{free_port()}"], FAST) as (pool, metrics):
         elapsed = await _timed(fetch_all(pool, stored))
         elapsed += await _timed(pool.probe([header.address for header, _ in stored]))
         assert await pool.store(*stored[0]) is False
@@ -47,7 +47,7 @@ async def test_a_node_that_is_not_there_costs_misses_and_no_time() -> None:
 
 @pytest.mark.parametrize("address", ["a..b:1", f"{'x' * 70}:1"])
 async def test_a_name_that_means_nothing_is_a_node_that_is_not_there(address: str) -> None:
-    async with pool_over([address]) as (pool, metrics):
+    async with pool_over([address], FAST) as (pool, metrics):
         assert await fetch_all(pool, records(2)) == []
         assert operations(metrics, "fetch") == {"refused": 2}
 
@@ -56,7 +56,7 @@ async def test_a_node_killed_in_the_middle_of_a_get_gives_whole_records_or_none(
     """E5: every record reported before the kill is compared byte by byte; the rest are counted misses."""
     stored = records(60, 1_000_000)
     with running_memcached(memory_mib=128) as node:
-        async with pool_over([node]) as (pool, metrics):
+        async with pool_over([node], FAST) as (pool, metrics):
             assert all(await store_all(pool, stored))
             slots = [memoryview(bytearray(1_000_000)) for _ in stored]
             ready: list[int] = []
@@ -83,7 +83,7 @@ async def test_a_stopped_node_costs_everybody_one_deadline_once_and_then_nothing
     stored = records(40)
     addresses = [header.address for header, _ in stored]
     with running_memcached() as well, running_memcached() as stopped:
-        async with pool_over([well, stopped]) as (pool, metrics):
+        async with pool_over([well, stopped], FAST) as (pool, metrics):
             assert all(await store_all(pool, stored))
             alive = [i for i, address in enumerate(addresses) if pool._rendezvous.owner(address) == "n0"]
             stopped.stop()
@@ -116,7 +116,7 @@ async def test_a_stopped_node_costs_everybody_one_deadline_once_and_then_nothing
 async def test_a_node_stopped_between_answers_costs_one_deadline_and_nothing_is_written_afterwards() -> None:
     stored = records(60, 1_000_000)
     with running_memcached(memory_mib=128) as node:
-        async with pool_over([node]) as (pool, _):
+        async with pool_over([node], FAST) as (pool, _):
             assert all(await store_all(pool, stored))
             slots = [bytearray(1_000_000) for _ in stored]
             ready: list[int] = []
@@ -142,7 +142,7 @@ async def test_a_full_node_evicts_and_goes_on() -> None:
     """K5: ten times the memory is written; what is left is right, what is gone is a miss."""
     stored = records(160, 1_000_000)
     with running_memcached(memory_mib=16, item_limit="1m") as node:
-        async with pool_over([node]) as (pool, metrics):
+        async with pool_over([node], FAST) as (pool, metrics):
             assert all(await store_all(pool, stored))
             found = await fetch_all(pool, stored)
             assert 1 <= len(found) <= 20
@@ -155,7 +155,7 @@ async def test_a_full_node_evicts_and_goes_on() -> None:
 async def test_a_node_that_may_not_evict_refuses_and_stays_usable() -> None:
     stored = records(40, 1_000_000)
     with running_memcached(memory_mib=16, item_limit="2m", arguments=["-M"]) as node:
-        async with pool_over([node]) as (pool, metrics):
+        async with pool_over([node], FAST) as (pool, metrics):
             accepted = [index for index, good in enumerate(await store_all(pool, stored)) if good]
             assert 1 <= len(accepted) < 40
             assert operations(metrics, "store") == {"stored": len(accepted), "full": 40 - len(accepted)}
@@ -166,7 +166,7 @@ async def test_a_node_that_may_not_evict_refuses_and_stays_usable() -> None:
 async def test_a_restarted_node_is_used_again_without_a_failure() -> None:
     stored = records(5)
     with running_memcached() as node:
-        async with pool_over([node]) as (pool, metrics):
+        async with pool_over([node], FAST) as (pool, metrics):
             assert all(await store_all(pool, stored))
             node.restart()
             assert await fetch_all(pool, stored) == []
@@ -178,7 +178,7 @@ async def test_a_restarted_node_is_used_again_without_a_failure() -> None:
 async def test_a_node_that_was_away_for_long_is_found_again_under_its_new_address() -> None:
     stored = records(5)
     with running_memcached() as node:
-        async with pool_over([node]) as (pool, metrics):
+        async with pool_over([node], FAST) as (pool, metrics):
             assert all(await store_all(pool, stored))
             node.kill()
             assert await fetch_all(pool, stored) == []
@@ -191,7 +191,7 @@ async def test_a_node_that_was_away_for_long_is_found_again_under_its_new_addres
 
 
 async def test_a_pool_closed_while_a_node_is_down_leaves_no_task_behind() -> None:
-    async with pool_over([f"127.0.0.1:{free_port()}"]) as (pool, _):
+    async with pool_over([f"127.0.0.1:{free_port()}"], FAST) as (pool, _):
         await fetch_all(pool, records(1))
         assert len(asyncio.all_tasks()) == 2
         await pool.close()

@@ -9,6 +9,7 @@ import pytest
 from pagoda_sidecar.pool import PoolSettings
 from tests.sidecar.pool.peers import SETTINGS, liar, slow_road, speaking
 from tests.sidecar.pool.records import (
+    FAST,
     counts,
     fetch_all,
     operations,
@@ -29,7 +30,7 @@ async def test_a_node_slower_than_the_assumed_bandwidth_costs_one_deadline_and_k
     stored = records(20, 200_000)
     settings = PoolSettings(operation_seconds=0.4, min_bytes_per_second=5e6, retry_seconds=0.1, max_retry_seconds=2.0)
     with running_memcached() as node:
-        async with pool_over([node]) as (direct, _):
+        async with pool_over([node], FAST) as (direct, _):
             assert all(await store_all(direct, stored))
         async with slow_road(node.port, 1e6) as address, pool_over([address], settings) as (pool, metrics):
             start = time.monotonic()
@@ -47,7 +48,7 @@ async def test_a_node_that_answers_pings_but_fails_at_its_work_is_tried_ever_mor
     stored = records(4, 100_000)
     settings = PoolSettings(operation_seconds=0.1, min_bytes_per_second=50e6, retry_seconds=0.05, max_retry_seconds=0.4)
     with running_memcached() as node:
-        async with pool_over([node]) as (direct, _):
+        async with pool_over([node], FAST) as (direct, _):
             assert all(await store_all(direct, stored))
         # The settings' answer passes freely, then the road is as good as closed.
         async with slow_road(node.port, 1e4, after_bytes=4000) as address, pool_over([address], settings) as (pool, m):
@@ -99,7 +100,7 @@ async def test_an_answer_with_the_right_token_and_another_block_is_a_miss() -> N
             return b"VA %d f0 c1 %b\r\n%b\r\n" % (len(value), token, value)
         return b"MN\r\n" if line.startswith(b"mn") else b""
 
-    async with liar(answer) as address, pool_over([address]) as (pool, metrics):
+    async with liar(answer) as address, pool_over([address], FAST) as (pool, metrics):
         assert await fetch_all(pool, [record(1)]) == []
         assert counts(metrics, "pagoda_integrity_failures") == {"address": 1}
 
@@ -113,7 +114,7 @@ async def test_a_bad_record_is_deleted_only_as_the_version_that_was_read() -> No
             return b"VA 3 f0 c77 O0\r\nabc\r\n"
         return b"MN\r\n" if line.startswith(b"mn") else b"EX O1\r\n"  # somebody has rewritten it
 
-    async with liar(answer) as address, pool_over([address]) as (pool, metrics):
+    async with liar(answer) as address, pool_over([address], FAST) as (pool, metrics):
         assert await fetch_all(pool, [record(1)]) == []
         assert operations(metrics, "fetch") == {"corrupt": 1}
         assert pool._nodes["n0"].num_idle_connections == 1
@@ -123,7 +124,7 @@ async def test_a_bad_record_is_deleted_only_as_the_version_that_was_read() -> No
 
 @pytest.mark.parametrize("greeting", [b"SSH-2.0-OpenSSH_9.2\r\n", b"END\r\n", b"\x16\x03\x01", SETTINGS + b"MN\r\n"])
 async def test_what_is_no_memcached_is_never_asked_for_a_record(greeting: bytes) -> None:
-    async with speaking(greeting) as address, pool_over([address]) as (pool, metrics):
+    async with speaking(greeting) as address, pool_over([address], FAST) as (pool, metrics):
         assert await fetch_all(pool, [record(1)]) == []
         outcome = "timeout" if greeting == b"\x16\x03\x01" else "garbage"
         assert operations(metrics, "fetch") == {outcome: 1}
@@ -142,7 +143,7 @@ async def test_what_is_no_memcached_is_never_asked_for_a_record(greeting: bytes)
 async def test_a_store_that_is_not_acknowledged_in_so_many_words_is_not_stored(answer: bytes, outcome: str) -> None:
     async with (
         liar(lambda line: answer if line.startswith(b"ms") else b"") as address,
-        pool_over([address]) as (pool, metrics),
+        pool_over([address], FAST) as (pool, metrics),
     ):
         assert await pool.store(*record(1, 100)) is False
         assert operations(metrics, "store") == {outcome: 1}
@@ -151,7 +152,7 @@ async def test_a_store_that_is_not_acknowledged_in_so_many_words_is_not_stored(a
 async def test_a_connection_with_more_acknowledgements_than_stores_is_never_used_again() -> None:
     async with (
         liar(lambda line: b"HD O0\r\nHD O1\r\n" if line.startswith(b"ms") else b"") as address,
-        pool_over([address]) as (pool, _),
+        pool_over([address], FAST) as (pool, _),
     ):
         await pool.store(*record(1, 100))
         await asyncio.sleep(0)
@@ -168,7 +169,7 @@ async def test_the_head_of_a_split_record_is_not_written_when_a_part_was_refused
         lines.append(line)
         return b"SERVER_ERROR out of memory\r\n" if len(lines) == 2 else b"HD %b\r\n" % line.split()[-1]
 
-    async with liar(answer) as address, pool_over([address]) as (pool, metrics):
+    async with liar(answer) as address, pool_over([address], FAST) as (pool, metrics):
         assert await pool.store(*record(1, 3_000_000)) is False
         assert operations(metrics, "store") == {"full": 1}
         assert await pool.store(*record(1, 3_000_000)) is True
