@@ -7,8 +7,10 @@ RouterError
 ├── PodError             a pod's, before any byte reached the client: retried once on another pod
 │   ├── PodRefusedError      nobody listens there
 │   ├── PodLostError         the connection ended before an answer
-│   └── PodUnavailableError  it answered 503: starting or draining
+│   ├── PodUnavailableError  it answered 503: starting or draining
+│   └── PodHungError         it does not answer /ready either, and another pod does
 ├── PodSilentError       a pod's: no byte within the idle deadline; not retried, the work may be what hangs it
+├── DrainOverError       ours: the answer took longer than the router's drain, 503
 ├── ClientGoneError      the caller left or does not read
 ├── HintError            a sidecar's: a line of the hint stream that cannot be believed
 └── StartError           whoever started us: a file or an address that cannot be used
@@ -73,8 +75,18 @@ class PodUnavailableError(PodError):
     shows_not_ready = True
 
 
+class PodHungError(PodError):
+    """The pod stopped answering anything while it had the request."""
+
+    reason = "hung"
+
+
 class PodSilentError(RouterError):
     """The pod sent nothing for longer than the idle deadline."""
+
+
+class DrainOverError(RouterError):
+    """The router stops, and the answer is not there."""
 
 
 class ClientGoneError(RouterError):

@@ -1,8 +1,9 @@
 """One OpenAI request: read, place, send, pass on; once more on another pod if the first one gave no byte."""
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
@@ -19,7 +20,8 @@ from pagoda_router.pods import Pod
 from pagoda_router.policies import Decision
 from pagoda_router.relay import Relay
 from pagoda_router.requests import digest_points, parse_request
-from pagoda_router.upstream import Deadlines, Outgoing, sent
+from pagoda_router.upstream import Deadlines, Outgoing, Patience, sent
+from pagoda_router.waits import Waits
 from pagoda_runtime.logs import fields
 
 _log = logging.getLogger(__name__)
@@ -53,6 +55,7 @@ class Proxy:
         digest_key: bytes,
         tenants: Callable[[], Tenants],
         limits: Limits,
+        drain: Waits,
     ) -> None:
         self._session = session
         self._fleet = fleet
@@ -61,12 +64,14 @@ class Proxy:
         self._digest_key = digest_key
         self._tenants = tenants
         self._limits = limits
+        self._drain = drain
 
     async def completions(self, request: web.Request) -> web.StreamResponse:
         """Serve `POST /v1/chat/completions` and `POST /v1/completions`.
 
         Raises:
-            RequestError, NoPodError, PodError, PodSilentError, ClientGoneError: nothing was sent to the client.
+            RequestError, NoPodError, PodError, PodSilentError, DrainOverError, ClientGoneError: nothing was sent to
+                the client.
         """
         body = await self._read_body(request)
         scope = self._tenants().scope_of(request.headers.get("Authorization"))
@@ -90,7 +95,8 @@ class Proxy:
                 with self._placer.placed(routable, tried.keys()) as decision:
                     if tried:
                         self._instruments.retries.add(reason=next(iter(tried.values())).reason)
-                    return await self._try(request, outgoing, identity, decision)
+                    with self._leaving_if_hung(decision.pod, tried.keys()) as hang:
+                        return await self._try(request, outgoing, identity, decision, hang)
             except NoPodError:
                 if not tried:
                     raise
@@ -103,14 +109,28 @@ class Proxy:
                     raise
 
     async def _try(
-        self, request: web.Request, outgoing: Outgoing, identity: str, decision: Decision
+        self, request: web.Request, outgoing: Outgoing, identity: str, decision: Decision, hang: Waits
     ) -> web.StreamResponse:
         deadlines = self._limits.deadlines
-        async with sent(self._session, decision.pod, outgoing, deadlines) as upstream:
+        patience = Patience(deadlines, self._drain, hang)
+        async with sent(self._session, decision.pod, outgoing, patience) as upstream:
             if upstream.response.status == 503:
                 raise PodUnavailableError(f"pod {decision.pod.name} answered 503")
             passed = headers.to_client(upstream.response.headers, identity, decision)
             return await Relay(request, passed, deadlines.idle, self._instruments).run(upstream)
+
+    @contextlib.contextmanager
+    def _leaving_if_hung(self, pod: Pod, tried: AbstractSet[Pod]) -> Iterator[Waits]:
+        """Yield waits that end when `pod` hangs, as long as there is another one to try."""
+        hang, member = Waits(), self._fleet.get(pod)
+
+        def leave() -> None:
+            if any(other.pod != pod for other in self._fleet.ready()):
+                hang.end()
+
+        is_last_try = len(tried) + 1 == _MAX_TRIES
+        with contextlib.nullcontext() if member is None or is_last_try else member.readiness.watched(leave):
+            yield hang
 
     def _note_failure(self, pod: Pod, error: PodError) -> None:
         member = self._fleet.get(pod)

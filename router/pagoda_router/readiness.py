@@ -1,11 +1,14 @@
 """Whether requests may be sent to a pod: its own `/ready`, asked often, and what its connections showed meanwhile.
 
 A refusal or a 503 counts at once. An answer that does not come within the deadline counts only after several in a row:
-an engine busy for a second would otherwise lose its traffic, and with it every other one that then gets it.
+an engine busy for a second would otherwise lose its traffic, and with it every other one that then gets it. Such a pod
+hangs: requests that wait there for their first byte are told, as no closed connection will tell them.
 """
 
 import asyncio
+import contextlib
 import logging
+from collections.abc import Callable, Iterator
 from enum import Enum
 
 import aiohttp
@@ -36,6 +39,16 @@ class Readiness:
         self.reason = "not asked yet"
         self._num_failures = 0
         self._num_timeouts = 0
+        self._watchers: list[Callable[[], None]] = []
+
+    @contextlib.contextmanager
+    def watched(self, on_hung: Callable[[], None]) -> Iterator[None]:
+        """While the context is open, call `on_hung` at each poll that finds the pod hanging."""
+        self._watchers.append(on_hung)
+        try:
+            yield
+        finally:
+            self._watchers.remove(on_hung)
 
     def begin_poll(self) -> int:
         """Return a token for `polled`."""
@@ -49,6 +62,8 @@ class Readiness:
             self._num_timeouts += 1
             if self._num_timeouts >= MAX_TIMEOUTS:
                 self.is_ready, self.reason = False, reason
+                for on_hung in tuple(self._watchers):
+                    on_hung()
             return
         self._num_timeouts = 0
         self.is_ready, self.reason = answer is Answer.READY, reason

@@ -10,7 +10,15 @@ import logging
 from aiohttp import web
 from multidict import CIMultiDict
 
-from pagoda_router.errors import ClientGoneError, PodError, PodLostError, PodSilentError, error_event
+from pagoda_router.errors import (
+    ClientGoneError,
+    DrainOverError,
+    PodError,
+    PodLostError,
+    PodSilentError,
+    RouterError,
+    error_event,
+)
 from pagoda_router.events import EventSplitter
 from pagoda_router.instruments import Instruments
 from pagoda_router.upstream import Upstream
@@ -18,6 +26,7 @@ from pagoda_runtime.logs import fields
 
 _log = logging.getLogger(__name__)
 
+_CUT_SHORT = (PodError, PodSilentError, DrainOverError)
 _MAX_WHOLE_BYTES = 8 << 20  # a larger answer is passed on as it comes
 
 
@@ -37,7 +46,7 @@ class Relay:
         """Pass the answer on and return what was sent.
 
         Raises:
-            PodError, PodSilentError: the pod failed and the client has seen nothing.
+            PodError, PodSilentError, DrainOverError: there is no answer, and the client has seen nothing.
             ClientGoneError: the client failed.
         """
         if upstream.is_event_stream:
@@ -58,7 +67,7 @@ class Relay:
         try:
             while (chunk := await upstream.read()) is not None:
                 await self._write(upstream, chunk)
-        except (PodError, PodSilentError) as error:
+        except _CUT_SHORT as error:
             raise ClientGoneError(f"cut off: {error}") from error
         return await self._end()
 
@@ -74,13 +83,12 @@ class Relay:
                 await self._write(upstream, rest)
             if self._response is None:
                 raise PodLostError(f"pod {upstream.pod.name} was lost: its stream is empty")
-        except (PodError, PodSilentError) as error:
+        except _CUT_SHORT as error:
             if self._response is None:
                 raise
             self._instruments.streams_broken.add()
             _log.warning("stream broken %s", fields(pod=upstream.pod.name, reason=str(error)))
-            code = "pod_silent" if isinstance(error, PodSilentError) else "pod_lost"
-            await self._write(upstream, error_event(f"The stream cannot be finished: {error}", code))
+            await self._write(upstream, error_event(f"The stream cannot be finished: {error}", _code(error)))
         return await self._end()
 
     async def _write(self, upstream: Upstream, data: bytes) -> None:
@@ -102,3 +110,12 @@ class Relay:
         except OSError as error:
             raise ClientGoneError("the client closed its connection") from error
         return self._response
+
+
+def _code(error: RouterError) -> str:
+    match error:
+        case DrainOverError():
+            return "router_stopping"
+        case PodSilentError():
+            return "pod_silent"
+    return "pod_lost"

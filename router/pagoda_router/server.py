@@ -1,5 +1,6 @@
 """The router's HTTP: its paths, the shape of its errors, its start and its end."""
 
+import asyncio
 import contextlib
 import logging
 import random
@@ -14,6 +15,7 @@ from pagoda_protocol.tenants import TENANTS_KEY, Tenants, parse_tenants
 from pagoda_router.arguments import Settings
 from pagoda_router.errors import (
     ClientGoneError,
+    DrainOverError,
     NoPodError,
     PodError,
     PodSilentError,
@@ -29,6 +31,7 @@ from pagoda_router.policies import CacheAware, LeastLoaded, Policy, RoundRobin
 from pagoda_router.proxy import Limits, Proxy
 from pagoda_router.reservations import Book
 from pagoda_router.upstream import session_of_requests
+from pagoda_router.waits import Waits
 from pagoda_runtime.files import KeyFileError, LiveFile, read_digest_key
 from pagoda_runtime.logs import fields
 from pagoda_runtime.metrics import Metrics
@@ -38,6 +41,7 @@ from pagoda_runtime.web import PortTakenError, add_common_routes, serving
 _log = logging.getLogger(__name__)
 
 _CLIENT_GONE = 499
+_CUT_SECONDS = 1.0  # past the drain, for what remains to be told that it is over
 
 
 @dataclass
@@ -91,7 +95,8 @@ async def _start(stack: contextlib.AsyncExitStack, settings: Settings, limits: L
     fleet = Fleet(settings.model_name, book, instruments, control)
     await stack.enter_async_context(following(fleet, settings.settings_dir))
     placer = Placer(fleet, make_policy(settings), book, instruments)
-    proxy = Proxy(requests, fleet, placer, instruments, digest_key, tenants, limits)
+    drain = Waits()
+    proxy = Proxy(requests, fleet, placer, instruments, digest_key, tenants, limits, drain)
     door = _Door(instruments)
     app = web.Application(middlewares=[door.admit])
     app.router.add_post("/v1/chat/completions", proxy.completions)
@@ -100,7 +105,13 @@ async def _start(stack: contextlib.AsyncExitStack, settings: Settings, limits: L
     app.router.add_get("/v1/models/{name:.+}", proxy.models)
     app.router.add_get("/ready", _ready(fleet, door))
     add_common_routes(app, metrics)
-    port = await stack.enter_async_context(serving(app, settings.host, settings.port, settings.drain_seconds))
+
+    async def end_drain_in_time(_: web.Application) -> None:
+        asyncio.get_running_loop().call_later(settings.drain_seconds, drain.end)
+
+    app.on_shutdown.append(end_drain_in_time)
+    shutdown_seconds = settings.drain_seconds + _CUT_SECONDS
+    port = await stack.enter_async_context(serving(app, settings.host, settings.port, shutdown_seconds))
     return Router(port, fleet, book, instruments, door.close)
 
 
@@ -159,6 +170,8 @@ def _error_response(error: RouterError | web.HTTPException) -> web.Response:
             status, kind = error.status, "invalid_request_error" if error.status < 500 else kind
         case NoPodError():
             status, code = 503, "no_pod_ready"
+        case DrainOverError():
+            status, code = 503, "router_stopping"
         case PodError():
             status, code = 503, "pod_lost"
         case PodSilentError():

@@ -5,7 +5,6 @@ pod in the very moment it is used, which cannot be told from a pod that died wit
 engine learns that nobody wants the rest.
 """
 
-import asyncio
 import contextlib
 import io
 from collections.abc import AsyncIterator
@@ -14,8 +13,16 @@ from dataclasses import dataclass
 import aiohttp
 from multidict import CIMultiDict
 
-from pagoda_router.errors import PodLostError, PodRefusedError, PodSilentError
+from pagoda_router.errors import (
+    DrainOverError,
+    PodHungError,
+    PodLostError,
+    PodRefusedError,
+    PodSilentError,
+    RouterError,
+)
 from pagoda_router.pods import Pod
+from pagoda_router.waits import Waits
 
 _CHUNK_BYTES = 64 << 10
 # Headers that aiohttp would otherwise make up.
@@ -34,6 +41,25 @@ class Deadlines:
 
 
 @dataclass(frozen=True)
+class Patience:
+    """What ends the wait for a pod."""
+
+    deadlines: Deadlines
+    drain: Waits
+    """Ended when the router's drain is over."""
+    hang: Waits
+    """Ended when the pod hangs and another could answer; asked only until the answer's headers are here."""
+
+    def error(self, pod: Pod, seconds: float) -> RouterError:
+        """Return what a wait of `seconds` for `pod` has ended with."""
+        if self.drain.is_ended:
+            return DrainOverError("the router is stopping and its time to drain is over")
+        if self.hang.is_ended:
+            return PodHungError(f"pod {pod.name} hangs")
+        return PodSilentError(f"pod {pod.name} sent nothing for {seconds:g} s")
+
+
+@dataclass(frozen=True)
 class Outgoing:
     """A request as a pod gets it."""
 
@@ -46,10 +72,10 @@ class Outgoing:
 class Upstream:
     """A pod's answer, of which the headers are here."""
 
-    def __init__(self, pod: Pod, response: aiohttp.ClientResponse, deadlines: Deadlines) -> None:
+    def __init__(self, pod: Pod, response: aiohttp.ClientResponse, patience: Patience) -> None:
         self.pod = pod
         self.response = response
-        self._deadlines = deadlines
+        self._patience = patience
         self._has_begun = False
 
     @property
@@ -69,13 +95,15 @@ class Upstream:
         Raises:
             PodLostError: the connection ended too early.
             PodSilentError: nothing came within the deadline.
+            DrainOverError: nothing came before the router's end.
         """
-        seconds = self._deadlines.idle if self._has_begun else self._deadlines.first_byte
+        patience, deadlines = self._patience, self._patience.deadlines
+        seconds = deadlines.idle if self._has_begun else deadlines.first_byte
         try:
-            async with asyncio.timeout(seconds):
+            async with patience.drain.open(seconds):
                 chunk = await self.response.content.readany()
         except TimeoutError as error:
-            raise PodSilentError(f"pod {self.pod.name} sent nothing for {seconds:g} s") from error
+            raise patience.error(self.pod, seconds) from error
         except (aiohttp.ClientError, OSError) as error:
             raise PodLostError(f"pod {self.pod.name} was lost: {type(error).__name__}") from error
         self._has_begun = True
@@ -84,29 +112,30 @@ class Upstream:
 
 @contextlib.asynccontextmanager
 async def sent(
-    session: aiohttp.ClientSession, pod: Pod, outgoing: Outgoing, deadlines: Deadlines
+    session: aiohttp.ClientSession, pod: Pod, outgoing: Outgoing, patience: Patience
 ) -> AsyncIterator[Upstream]:
     """Send a request and yield the answer when its headers are here; closes the connection at the end.
 
     Raises:
         PodRefusedError: no connection within the deadline.
         PodLostError: the connection ended before the headers.
-        PodSilentError: no headers within the deadline.
+        PodSilentError, PodHungError, DrainOverError: no headers within the deadline, or until the wait was ended.
     """
-    response = await _request(session, pod, outgoing, deadlines)
+    response = await _request(session, pod, outgoing, patience)
     try:
-        yield Upstream(pod, response, deadlines)
+        yield Upstream(pod, response, patience)
     finally:
         response.close()
 
 
 async def _request(
-    session: aiohttp.ClientSession, pod: Pod, outgoing: Outgoing, deadlines: Deadlines
+    session: aiohttp.ClientSession, pod: Pod, outgoing: Outgoing, patience: Patience
 ) -> aiohttp.ClientResponse:
     # A file object, because aiohttp warns of large bytes; it is written in pieces then.
     body = io.BytesIO(outgoing.body) if outgoing.body is not None else None
+    deadlines = patience.deadlines
     try:
-        async with asyncio.timeout(deadlines.first_byte):
+        async with patience.drain.open(), patience.hang.open(deadlines.first_byte):
             return await session.request(
                 outgoing.method,
                 f"http://{pod.engine}{outgoing.path}",
@@ -119,7 +148,7 @@ async def _request(
     except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
         raise PodRefusedError(f"pod {pod.name} cannot be reached: {type(error).__name__}") from error
     except TimeoutError as error:
-        raise PodSilentError(f"pod {pod.name} sent nothing for {deadlines.first_byte:g} s") from error
+        raise patience.error(pod, deadlines.first_byte) from error
     except (aiohttp.ClientError, OSError) as error:
         raise PodLostError(f"pod {pod.name} was lost: {type(error).__name__}") from error
 

@@ -35,6 +35,7 @@ class FakePod:
         self.behaviour: Behaviour = answer
         self.host = "127.0.0.1"
         self.ready_status = 200
+        self.is_silent = False  # nothing answers /ready
         self.bodies: list[bytes] = []
         self.headers: list[Any] = []
         self.num_cancelled = 0
@@ -123,6 +124,8 @@ class FakePod:
         return stream
 
     async def _ready(self, _: web.Request) -> web.Response:
+        if self.is_silent:
+            await asyncio.sleep(60)
         return web.Response(status=self.ready_status)
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:

@@ -401,8 +401,60 @@ async def test_a_drain_has_an_end(tmp_path: Path) -> None:
             bench.router.start_draining()
             began = asyncio.get_running_loop().time()
         assert asyncio.get_running_loop().time() - began < 2.0
-        with pytest.raises(aiohttp.ClientPayloadError):
-            await response.read()
+        assert b'"code": "router_stopping"' in await response.read()
+
+
+async def test_a_request_without_an_answer_at_the_end_of_a_drain_is_told_so(tmp_path: Path) -> None:
+    async with aiohttp.ClientSession() as other:
+        async with routed(tmp_path, num_pods=1, drain_seconds=0.3) as bench:
+            bench.pods[0].behaviour = say_nothing
+            waiting = asyncio.create_task(other.post(f"{bench.url}/v1/completions", data=b"{}"))
+            await until(lambda: bool(bench.pods[0].bodies))
+            bench.router.start_draining()
+        async with await waiting as response:
+            assert response.status == 503
+            assert (await response.json())["error"]["code"] == "router_stopping"
+
+
+async def say_nothing(_: web.Request, __: FakePod) -> web.StreamResponse:
+    await asyncio.sleep(60)
+    raise AssertionError
+
+
+async def test_a_request_that_waits_at_a_pod_that_hangs_goes_to_another_one(tmp_path: Path) -> None:
+    async with routed(tmp_path) as bench:
+        hanging, other = bench.pods
+        hanging.behaviour = say_nothing
+        waiting = asyncio.create_task(_chat(bench))
+        await until(lambda: bool(hanging.bodies))
+        hanging.is_silent = True
+        assert await asyncio.wait_for(waiting, 10) == {"pod": other.name}
+        assert await bench.metric('pagoda_router_retries_total{reason="hung"}') == 1
+        assert hanging.num_cancelled == 1
+
+
+async def test_a_request_stays_at_a_pod_that_hangs_while_there_is_no_other(tmp_path: Path) -> None:
+    go_on = asyncio.Event()
+
+    async def slow(request: web.Request, pod: FakePod) -> web.StreamResponse:
+        await go_on.wait()
+        return await answer(request, pod)
+
+    async with routed(tmp_path, num_pods=1) as bench:
+        pod = bench.pods[0]
+        pod.behaviour = slow
+        waiting = asyncio.create_task(_chat(bench))
+        await until(lambda: bool(pod.bodies))
+        pod.is_silent = True
+        await until(lambda: not bench.router.fleet.ready(), seconds=10)
+        await asyncio.sleep(0.1)
+        go_on.set()
+        assert await waiting == {"pod": pod.name}
+
+
+async def _chat(bench: fakes.Bench) -> object:
+    async with bench.chat() as response:
+        return await response.json()
 
 
 async def test_cookies_of_a_pod_are_not_kept_for_others(tmp_path: Path) -> None:
