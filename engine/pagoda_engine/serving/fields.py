@@ -11,12 +11,16 @@ from typing import Any, NoReturn
 
 from pagoda_engine.serving.errors import InvalidRequestError
 
+# Tools, templates and digests walk values by recursion, so a depth that none of them minds is agreed on at the door.
+MAX_DEPTH = 128
+
 
 def parse_json_object(data: bytes) -> dict[str, Any]:
     """Parse a request body.
 
     Raises:
-        InvalidRequestError: not UTF-8, not JSON, not an object, a number that is not finite, or a lone surrogate.
+        InvalidRequestError: not UTF-8, not JSON, not an object, a number that is not finite, a lone surrogate, or
+            nested deeper than `MAX_DEPTH`.
     """
     try:
         value = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite)
@@ -28,10 +32,23 @@ def parse_json_object(data: bytes) -> dict[str, Any]:
         raise InvalidRequestError(f"The body is not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise InvalidRequestError("The body must be a JSON object.")
+    if data.count(b"[") + data.count(b"{") > MAX_DEPTH and is_too_deep(value):
+        raise InvalidRequestError("The body is nested too deeply.")
     # A surrogate without its partner can only come from an escape, and no tokenizer can encode it.
     if rb"\ud" in data or rb"\uD" in data:
         _require_unicode(value)
     return value
+
+
+def is_too_deep(value: Any) -> bool:
+    """Whether a parsed JSON value is nested deeper than `MAX_DEPTH`."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        inner = [item for item in level if isinstance(item, (dict, list))]
+        level = [child for item in inner for child in (item.values() if isinstance(item, dict) else item)]
+        if not level:
+            return False
+    return True
 
 
 def _require_unicode(value: Any) -> None:

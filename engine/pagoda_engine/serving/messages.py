@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pagoda_engine.serving.fields import Fields
+from pagoda_engine.serving.fields import Fields, is_too_deep
 from pagoda_protocol.digests import DigestError, content_text
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -119,6 +119,8 @@ def _call(fields: Fields, index: int, call: Any) -> Mapping[str, Any]:
         # Clients send JSON in a string; templates were written for the object.
         parsed = json.loads(arguments) if isinstance(arguments, str) else arguments
     except (ValueError, RecursionError):
+        parsed = arguments
+    if is_too_deep(parsed):
         parsed = arguments
     result: Mapping[str, Any] = ordered({**call, "function": {**function, "arguments": parsed}})
     return result

@@ -138,6 +138,8 @@ def _answer_errors(measures: Measures, max_body_bytes: int) -> Any:
             response = await _answered(request, handler, max_body_bytes)
             code = str(response.status)
             return response
+        except ConnectionError:
+            return web.Response()  # the client is gone: this reaches nobody, but raised it would be logged as our fault
         finally:
             measures.answered(request, code)
 
@@ -152,6 +154,9 @@ async def _answered(request: web.Request, handler: Handler, max_body_bytes: int)
     except web.HTTPException as error:
         known = _translated(error, request, max_body_bytes)
         return web.json_response(known.body(), status=known.status)
+    except web.RequestPayloadError:
+        unreadable = InvalidRequestError("The body is not coded as its headers say.")
+        return web.json_response(unreadable.body(), status=unreadable.status)
     except ConnectionError:
         raise  # the client is gone: nobody to answer
     except Exception:  # noqa: BLE001 - the request's outermost frame: logged, and told without detail
@@ -170,8 +175,9 @@ def _translated(error: web.HTTPException, request: web.Request, max_body_bytes: 
     return InvalidRequestError(error.reason)
 
 
-async def _add_request_id(_: web.Request, response: web.StreamResponse) -> None:
-    response.headers[REQUEST_ID_HEADER] = _request_id.get()
+async def _add_request_id(request: web.Request, response: web.StreamResponse) -> None:
+    # What aiohttp answers by itself (an Expect that nobody can meet) has not been through the middleware.
+    response.headers[REQUEST_ID_HEADER] = _request_id.get("") or _identify(request.headers.get(REQUEST_ID_HEADER))
 
 
 def _identify(foreign: str | None) -> str:

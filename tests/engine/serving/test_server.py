@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from pagoda_engine.serving.choice import Choice
 from pagoda_engine.serving.loading import Loaded
-from tests.engine.serving.conftest import MAX_MODEL_TOKENS, Server, eventually
+from pagoda_engine.serving.stream import EventStream
+from tests.engine.serving.conftest import MAX_MODEL_TOKENS, Server, eventually, held
 
 MESSAGES: list[Any] = [
     {"role": "system", "content": "Be kind. " * 12},
@@ -171,6 +172,52 @@ async def test_every_refusal_has_openais_shape(
     assert (error["param"], error["code"]) == (param, code)
 
 
+def deep(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("levels", [120, 130, 400, 900])
+async def test_a_nesting_that_the_parser_takes_and_our_recursion_does_not_is_the_callers_mistake(
+    server: Server, levels: int
+) -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": deep(levels - 5)}}
+    status = await post_status(server, chat_body(tools=[tool]))
+    assert status == 400
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": json.dumps(deep(levels))}}
+    messages = [*MESSAGES, {"role": "assistant", "content": "so", "tool_calls": [call]}]
+    assert await post_status(server, chat_body(messages=messages, max_tokens=2)) == 200
+
+
+async def test_a_body_that_is_not_coded_as_it_says_is_the_callers_mistake(server: Server) -> None:
+    assert await post_status(server, b"hello", headers={"Content-Encoding": "gzip"}) == 400
+
+
+async def test_an_expectation_that_nobody_can_meet_is_answered(server: Server) -> None:
+    assert await post_status(server, chat_body(), headers={"Expect": "a miracle"}) == 417
+
+
+async def test_a_client_that_goes_away_is_no_failure_of_ours(
+    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def gone(*_: object) -> None:
+        raise ConnectionResetError("Cannot write to closing transport")
+
+    monkeypatch.setattr(EventStream, "send", gone)
+    async with server.http.post(f"{server.url}/v1/chat/completions", data=io.BytesIO(chat_body(stream=True))) as answer:
+        await answer.read()
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def post_status(server: Server, data: bytes, **options: Any) -> int:
+    url = f"{server.url}/v1/chat/completions"
+    async with server.http.post(url, data=io.BytesIO(data), **options) as answer:
+        assert answer.headers["x-request-id"]
+        return answer.status
+
+
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_client_that_goes_away_frees_everything_at_once(server: Server, loaded: Loaded, stream: bool) -> None:
     body = {"model": "tiny", "messages": MESSAGES, "max_tokens": 800, "stream": stream, "ignore_eos": True, "n": 4}
@@ -188,9 +235,7 @@ async def test_a_client_that_goes_away_frees_everything_at_once(server: Server, 
         await eventually(lambda: loaded.engine.stats().num_running > 0)
     assert not loaded.engine.is_idle
     writer.close()
-    await eventually(lambda: loaded.engine.is_idle)
-    stats = loaded.engine.stats()
-    assert stats.num_referenced == 0
+    await eventually(lambda: loaded.engine.is_idle and not any(held(loaded)))
     await eventually(lambda: server.gate.num_inside == 0)
 
 
