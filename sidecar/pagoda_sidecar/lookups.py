@@ -41,11 +41,10 @@ async def _in_pool(sidecar: Sidecar, addresses: list[bytes], in_ram: list[bool],
     absent = [position for position, is_in_ram in enumerate(in_ram) if not is_in_ram]
     if not absent or not sidecar.pool.enabled():
         return found
-    try:
-        async with asyncio.timeout(timeout_seconds):
-            answers = await sidecar.pool.probe([addresses[position] for position in absent])
-    except TimeoutError:
+    # Not cancelled when our time is up: a node is known to be dead, and left alone, when the probe's own deadline ends.
+    probing = sidecar.spawn(sidecar.pool.probe([addresses[position] for position in absent]))
+    if not (await asyncio.wait([probing], timeout=timeout_seconds))[0]:
         return found
-    for position, answer in zip(absent, answers, strict=True):
+    for position, answer in zip(absent, probing.result(), strict=True):
         found[position] = answer
     return found

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pagoda_protocol.tier import ARENA_NAME
 from pagoda_protocol.tier import tier_pb2 as pb
@@ -30,6 +30,7 @@ from pagoda_sidecar.pushes import Pusher
 from pagoda_sidecar.verifier import Verifier
 
 _log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
 
 FINISH_SECONDS = 5.0
 
@@ -60,7 +61,7 @@ class Sidecar:
         self._keeper.on_ready = self._arena_is_ready
         self._keeper.on_failed = self.tell_engine
         self._switching = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._num_evictions = 0
 
     async def start(self) -> None:
@@ -140,7 +141,7 @@ class Sidecar:
     def set_off_reason(self, reason: str) -> None:
         """Switch all tiers off with a reason, or on again with an empty one."""
         self.off_reason = reason
-        self._spawn(self._fit_and_tell())
+        self.spawn(self._fit_and_tell())
 
     def tell_engine(self) -> None:
         """Send the attached engine a fresh description."""
@@ -171,9 +172,16 @@ class Sidecar:
         for state in ("sealed", "free"):
             self.counters.blocks.remove(tier="ram", state=state)
 
+    def spawn(self, work: Coroutine[Any, Any, _Result]) -> "asyncio.Task[_Result]":
+        """Run `work` to its end, whoever waits for it; `close` waits too."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
     def recheck(self, tier: RamTier, blocks: list[Block]) -> None:
         """Hash `blocks` again in the background, because an engine doubts them."""
-        self._spawn(self._recheck(tier, blocks))
+        self.spawn(self._recheck(tier, blocks))
 
     async def close(self) -> None:
         """Finish what is being pushed, within bounds, and let go of everything; the arena's file stays."""
@@ -233,17 +241,12 @@ class Sidecar:
         arena = self._keeper.arena
         assert arena is not None, "the keeper has just said so"
         self.table.use_storage(arena.digest_rows)
-        self._spawn(self._fit_and_tell())
+        self.spawn(self._fit_and_tell())
 
     async def _recheck(self, tier: RamTier, blocks: list[Block]) -> None:
         async with self._switching:  # nobody lets go of the arena meanwhile
             if tier is self.tier:
                 await self.verifier.check(tier, blocks)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _fit_and_tell(self) -> None:
         await self._fit_tier()

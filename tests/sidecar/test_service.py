@@ -168,6 +168,25 @@ async def test_a_repeated_reserve_gets_the_same_answer_and_a_settled_one_nothing
     assert peer.sidecar.tier.index.num_free == peer.sidecar.tier.index.num_slots
 
 
+async def test_a_lookup_that_may_not_wait_leaves_the_probe_to_its_own_deadline(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_ended = asyncio.Event()
+
+    async def slow(addresses: list[bytes]) -> list[bool]:
+        await asyncio.sleep(0.5)
+        has_ended.set()
+        return [True] * len(addresses)
+
+    monkeypatch.setattr(peer.sidecar.pool, "probe", slow)
+    await peer.attach()
+    lookup = pb.LookupRequest(attachment=peer.attachment, addresses=chain(2))
+    assert not (await peer.stub.Lookup(lookup, timeout=0.2)).parts
+    assert not has_ended.is_set()
+    async with asyncio.timeout(10):
+        await has_ended.wait()
+
+
 async def test_an_aborted_reserve_leaves_nothing_and_its_addresses_can_be_stored_anew(peer: Peer) -> None:
     await peer.attach()
     lent = (await peer.stub.Reserve(peer.reserve("r1", 4))).slots

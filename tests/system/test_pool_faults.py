@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import signal
+import statistics
 import time
 from collections.abc import Callable, Iterator
 
@@ -13,6 +14,7 @@ from tests.system.conftest import StartPods
 
 WORDS = "one prefix that everybody shares and that the pool holds for all of them " * 12
 NEW_TOKENS = 8
+DEADLINE_SECONDS = 0.5  # of the pool client, for a node that owes an answer
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +106,37 @@ def put_into_pool_quietly(pods: Pods, prompt: str) -> None:
     time.sleep(0.5)
 
 
-def test_misses_through_a_dead_node_are_counted(pods: Pods) -> None:
-    text = pods.sidecar("chat-1").get("/metrics")[1]
-    assert "pagoda_pool_operations_total{" in text
+def num_unanswered(pods: Pods) -> float:
+    """Records that chat-1's sidecar asked for and that the node did not answer for."""
+    outcomes = ("refused", "lost", "timeout", "breaker")
+    name = "pagoda_pool_operations_total"
+    return sum(pods.sidecar("chat-1").metric(name, operation="probe", outcome=outcome) for outcome in outcomes)
+
+
+def eventually(condition: Callable[[], bool], otherwise: str) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, otherwise
+        time.sleep(0.05)
+
+
+def wait_until_node_is_up(pods: Pods) -> None:
+    eventually(lambda: pods.sidecar("chat-1").metric("pagoda_pool_node_up") == 1, "the node was never used again")
+
+
+def test_a_black_hole_costs_one_deadline_once_and_its_misses_are_counted(pods: Pods) -> None:
+    def median_ttft(salt: str) -> float:
+        answers = [ask(pods, "chat-1", f"{salt} {number} {WORDS}") for number in range(5)]
+        assert all(answer.sources["pool"] == 0 for answer in answers)
+        return statistics.median(answer.ttft_seconds for answer in answers)
+
+    without_hit = median_ttft("nobody stored this")
+    wait_until_node_is_up(pods)
+    before = num_unanswered(pods)
+    with stopped(pods.memcached()):
+        ask(pods, "chat-1", f"meets the black hole {WORDS}")
+        eventually(lambda: num_unanswered(pods) > before, "the dead node was never found to be dead")
+        asked = num_unanswered(pods)
+        assert median_ttft("nobody can look this up") < without_hit + DEADLINE_SECONDS / 2
+        assert num_unanswered(pods) > asked
+    wait_until_node_is_up(pods)
