@@ -22,6 +22,7 @@ PROMPT = (
 )
 NEW_TOKENS = 48
 BLOCK = 16
+_MAX_TELLINGS = 5
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +30,10 @@ def pods(start_pods: StartPods) -> Pods:
     return start_pods(replicas=2)
 
 
-def ask(pods: Pods, pod: str, prompt: str, **options: object) -> Answer:
-    answer = pods.engine(pod).complete(prompt, max_tokens=NEW_TOKENS, ignore_eos=True, **options)
+def ask(pods: Pods, pod: str, prompt: str, new_tokens: int = NEW_TOKENS, **options: object) -> Answer:
+    answer = pods.engine(pod).complete(prompt, max_tokens=new_tokens, ignore_eos=True, **options)
     assert sum(answer.sources.values()) == answer.usage["prompt_tokens"], "sources sum to the prompt's tokens"
-    assert answer.usage["completion_tokens"] == NEW_TOKENS
+    assert answer.usage["completion_tokens"] == new_tokens
     return answer
 
 
@@ -41,6 +42,25 @@ def push_out_of_device(pods: Pods, pod: str, salt: str) -> None:
     for number in range(4):
         pods.engine(pod).complete(f"{number} {salt} " + "other words entirely " * 40, max_tokens=1, ignore_eos=True)
     pods.wait_idle(pod)
+
+
+class GivenUp(Exception):
+    """A load was not made or not finished, as it must be when computing is sooner: on a busy machine that happens."""
+
+
+def demand(source: str, answer: Answer, tokens: int) -> None:
+    if answer.sources[source] != tokens:
+        raise GivenUp(answer.sources)
+
+
+def shown(story: Callable[[str], None]) -> None:
+    """Tell `story`, which takes a salt for its prompts, until no load in it is given up; tokens are right each time."""
+    for attempt in range(_MAX_TELLINGS):
+        try:
+            return story(f"telling {attempt}: ")
+        except GivenUp as given_up:
+            last = given_up
+    raise AssertionError(f"never reused: {last}")
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 30.0) -> None:
@@ -57,52 +77,71 @@ def reused(answer: Answer) -> int:
 
 @pytest.mark.parametrize("options", [{}, {"temperature": 0.9, "top_p": 0.95, "seed": 11}], ids=["greedy", "sampled"])
 def test_tokens_are_the_same_cold_and_from_device_ram_and_pool(pods: Pods, options: dict[str, object]) -> None:
-    prompt = f"{options} {PROMPT}"
-    cold = ask(pods, "chat-0", prompt, **options)
-    assert cold.sources["compute"] == cold.usage["prompt_tokens"]
-    device = ask(pods, "chat-0", prompt, **options)
-    assert device.sources["device"] == reused(cold)
-    pods.wait_idle("chat-0")
-    push_out_of_device(pods, "chat-0", str(options))
-    ram = ask(pods, "chat-0", prompt, **options)
-    assert ram.sources["ram"] == reused(cold)
-    eventually(lambda: pods.memcached_items() * BLOCK >= reused(cold))
-    pool = ask(pods, "chat-1", prompt, **options)
-    assert pool.sources["pool"] == reused(cold)
-    assert {device.text, ram.text, pool.text} == {cold.text}
+    def story(salt: str) -> None:
+        prompt = f"{salt}{options} {PROMPT}"
+        cold = ask(pods, "chat-0", prompt, **options)
+        assert cold.sources["compute"] == cold.usage["prompt_tokens"]
+        device = ask(pods, "chat-0", prompt, **options)
+        assert device.text == cold.text
+        assert device.sources["device"] == reused(cold)
+        pods.wait_idle("chat-0")
+        push_out_of_device(pods, "chat-0", f"{salt}{options}")
+        ram = ask(pods, "chat-0", prompt, **options)
+        assert ram.text == cold.text
+        demand("ram", ram, reused(cold))
+        eventually(lambda: pods.memcached_items() * BLOCK >= reused(cold))
+        pool = ask(pods, "chat-1", prompt, **options)
+        assert pool.text == cold.text
+        demand("pool", pool, reused(cold))
+
+    shown(story)
 
 
 def test_tokens_are_the_same_after_an_engine_is_killed_and_its_ram_tier_kept(pods: Pods) -> None:
-    cold = ask(pods, "chat-0", "restart " + PROMPT)
-    pods.wait_idle("chat-0")
-    pods.engine("chat-0").kill()
-    pods.engine("chat-0").start()
-    pods.engine("chat-0").wait_ready()
-    again = ask(pods, "chat-0", "restart " + PROMPT)
-    assert again.sources["ram"] == reused(cold)
-    assert again.text == cold.text
+    def story(salt: str) -> None:
+        cold = ask(pods, "chat-0", f"{salt}restart {PROMPT}")
+        pods.wait_idle("chat-0")
+        pods.engine("chat-0").kill()
+        pods.engine("chat-0").start()
+        pods.engine("chat-0").wait_ready()
+        eventually(lambda: pods.engine("chat-0").metric("pagoda_tier_attached") == 1)
+        again = ask(pods, "chat-0", f"{salt}restart {PROMPT}")
+        assert again.text == cold.text
+        demand("ram", again, reused(cold))
+
+    shown(story)
 
 
-def test_a_request_survives_its_sidecar_being_killed_in_the_middle(pods: Pods) -> None:
-    cold = ask(pods, "chat-0", "sidecar " + PROMPT)
-    push_out_of_device(pods, "chat-0", "sidecar")
+@pytest.mark.parametrize("moment", ["while it comes in", "while it is answered"])
+def test_a_request_survives_its_sidecar_being_killed_in_the_middle(pods: Pods, moment: str) -> None:
+    prompt, new_tokens = f"sidecar {moment} {PROMPT}", 256
+    cold = ask(pods, "chat-0", prompt, new_tokens)
+    push_out_of_device(pods, "chat-0", moment)
     answers: list[Answer] = []
-    long = threading.Thread(target=lambda: answers.append(ask(pods, "chat-0", "sidecar " + PROMPT)))
+    long = threading.Thread(target=lambda: answers.append(ask(pods, "chat-0", prompt, new_tokens)))
+    generated = pods.engine("chat-0").metric("pagoda_generation_tokens_total")
     long.start()
+    if moment == "while it is answered":
+        eventually(lambda: pods.engine("chat-0").metric("pagoda_generation_tokens_total") > generated)
     pods.sidecar("chat-0").kill()
+    assert long.is_alive(), "the request ended before its sidecar did"
     long.join(60)
     assert not long.is_alive()
     assert [answer.text for answer in answers] == [cold.text]
     # Without a sidecar requests are served, and once it is back the RAM tier that outlived it is used again.
-    alone = ask(pods, "chat-0", "nobody there " + PROMPT)
+    alone = ask(pods, "chat-0", f"nobody there {moment} {PROMPT}")
     assert alone.sources["compute"] == alone.usage["prompt_tokens"]
     pods.sidecar("chat-0").start()
     pods.sidecar("chat-0").wait_ready("/health")
     eventually(lambda: pods.engine("chat-0").metric("pagoda_tier_attached") == 1)
-    push_out_of_device(pods, "chat-0", "back")
-    back = ask(pods, "chat-0", "sidecar " + PROMPT)
-    assert back.sources["ram"] == reused(cold)
-    assert back.text == cold.text
+
+    def story(salt: str) -> None:
+        push_out_of_device(pods, "chat-0", f"{salt}{moment} back")
+        back = ask(pods, "chat-0", prompt, new_tokens)
+        assert back.text == cold.text
+        demand("ram", back, reused(cold))
+
+    shown(story)
 
 
 def test_a_hung_sidecar_costs_a_deadline_and_no_request(pods: Pods) -> None:
@@ -119,10 +158,14 @@ def test_a_hung_sidecar_costs_a_deadline_and_no_request(pods: Pods) -> None:
         for pid in family:
             os.kill(pid, signal.SIGCONT)
     eventually(lambda: pods.engine("chat-1").metric("pagoda_tier_attached") == 1)
-    push_out_of_device(pods, "chat-1", "hung again")
-    back = ask(pods, "chat-1", "hung " + PROMPT)
-    assert back.sources["ram"] + back.sources["device"] == reused(cold)
-    assert back.text == cold.text
+
+    def story(salt: str) -> None:
+        push_out_of_device(pods, "chat-1", f"{salt}hung again")
+        back = ask(pods, "chat-1", "hung " + PROMPT)
+        assert back.text == cold.text
+        demand("ram", back, reused(cold))
+
+    shown(story)
 
 
 def test_at_idle_nothing_is_held(pods: Pods) -> None:
