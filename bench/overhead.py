@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 
 from bench.report import Goal, Result, bootstrap_interval
-from tests.support.pods import Program, manifest, running_pods
+from tests.support.pods import manifest, running_pods
+from tests.support.program import Program
 
 VOCABULARY = range(1000, 40000)
 CONCURRENCY = 4

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.report import Goal, Result
-from tests.support.pods import Answer, Pods, manifest, running_pods
+from tests.support.pods import Pods, manifest, running_pods
+from tests.support.program import Answer
 
 BLOCK_TOKENS = 16
 KV_BYTES_PER_TOKEN = 46080  # fp32: 30 layers, keys and values, 3 heads of 64

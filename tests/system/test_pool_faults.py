@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.support.pods import Answer, Pods, Program
+from tests.support.pods import Pods
+from tests.support.program import Answer, Program
 from tests.system.conftest import StartPods
 
 WORDS = "one prefix that everybody shares and that the pool holds for all of them " * 12

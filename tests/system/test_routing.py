@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from tests.support.pods import Answer, Pods, RequestFailed
+from tests.support.pods import Pods
+from tests.support.program import Answer, RequestFailed
 from tests.system.conftest import StartPods
 
 SYSTEM = "You keep the log of a lighthouse. You answer shortly and never invent a ship. " * 8

@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.pods import Answer, Pods
+from tests.support.pods import Pods
+from tests.support.program import Answer
 from tests.system.conftest import StartPods
 
 PROMPT = (
