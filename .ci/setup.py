@@ -40,10 +40,10 @@ def main() -> int:
         is_current = STAMP.is_file() and STAMP.read_text() == wanted_stamp()
         if not is_current:
             check_machine()
-            print(f"setup: installing into .venv, download {DOWNLOAD}", flush=True)
         ensure_debian_packages()
         if is_current:
             return 0
+        print(f"setup: installing into .venv, download {DOWNLOAD}", flush=True)
         make_environment()
         install()
         STAMP.write_text(wanted_stamp())
@@ -56,6 +56,9 @@ def main() -> int:
     except subprocess.CalledProcessError as error:
         print(f"setup: failed with {error.returncode}: {' '.join(map(str, error.cmd))}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("setup: interrupted; the next run goes on from here", file=sys.stderr)
+        return 130
     return 0
 
 
@@ -121,6 +124,9 @@ def make_environment() -> None:
     STAMP.unlink(missing_ok=True)
     if not PYTHON.exists():
         subprocess.run([sys.executable, "-m", "venv", str(ENVIRONMENT)], check=True, timeout=300)
+    has_pip = subprocess.run([str(PYTHON), "-m", "pip", "--version"], check=False, capture_output=True, timeout=60)
+    if has_pip.returncode != 0:  # its making was interrupted, or another tool made it
+        subprocess.run([str(PYTHON), "-m", "ensurepip"], check=True, stdout=subprocess.DEVNULL, timeout=300)
     if not (ENVIRONMENT / "bin" / "uv").exists():
         pip = [str(PYTHON), "-m", "pip", "install", "-q", "--disable-pip-version-check", "uv"]
         if subprocess.run(pip, check=False, timeout=300).returncode != 0:

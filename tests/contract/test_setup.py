@@ -3,6 +3,7 @@
 import importlib.util
 import re
 import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -76,8 +77,9 @@ def test_who_is_not_root_gets_the_one_command_and_a_status_that_is_not_zero(
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     monkeypatch.setattr(setup, "check_machine", lambda: None)
     assert setup.main() == 1
-    said = capsys.readouterr().err.splitlines()
-    assert said == [
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.splitlines() == [
         "setup: needs Debian packages, please run: sudo apt-get install -y --no-install-recommends memcached"
     ]
 
@@ -101,6 +103,29 @@ def test_root_installs_what_is_missing_and_leaves_no_memcached_service(
         ("systemctl disable memcached", False),
     ]
     assert not policy.exists()
+
+
+def test_who_interrupts_it_is_told_so_and_sees_no_traceback(
+    setup: ModuleType, steps: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(setup, "install", interrupted)
+    assert setup.main() == 130
+    assert not setup.STAMP.exists()
+    assert capsys.readouterr().err == "setup: interrupted; the next run goes on from here\n"
+
+
+def test_an_environment_whose_making_was_interrupted_gets_its_pip(
+    setup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path)], check=True, timeout=60)
+    (tmp_path / "bin" / "uv").touch()
+    monkeypatch.setattr(setup, "PYTHON", python)
+    setup.make_environment()
+    subprocess.run([str(python), "-m", "pip", "--version"], check=True, timeout=60)
 
 
 def test_a_torch_that_is_there_is_pinned_instead_of_ours(setup: ModuleType) -> None:
