@@ -113,6 +113,8 @@ def open_kept(path: Path, file_bytes: int) -> ArenaFile:
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError as error:
+        raise ArenaError(f"{path}: not there yet") from error
     except OSError as error:
         raise ArenaError(f"{path}: {error.strerror}") from error
     try:
