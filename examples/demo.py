@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from demo_pool import DemoError, Pool, running_pool
-from demo_table import SOURCES, Row, Rows, showing_rows
+from demo_table import SOURCES, Row, Rows
 from openai import AsyncOpenAI, OpenAIError
 
 HERE = Path(__file__).resolve().parent
@@ -193,8 +193,7 @@ def tell(pool: Pool) -> str:
     pool.wait_until_ready()
     if not any(part.kind == "memcached" for part in pool.parts()):
         raise DemoError("memcached is not installed, and the demo is about the pool: apt-get install memcached")
-    with showing_rows() as rows:
-        return asyncio.run(converse(pool, rows))
+    return asyncio.run(converse(pool, Rows()))
 
 
 def main() -> int:

@@ -1,13 +1,9 @@
-"""One row per request: growing under the reader's eyes on a terminal, plain lines elsewhere."""
+"""One row per request, in the order of the answers; what happened between two of them stands between their rows."""
 
-import contextlib
-import sys
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rich.console import Console
-from rich.live import Live
-from rich.table import Table
 
 SOURCES = ("compute", "device", "ram", "disk", "pool")
 _COLUMNS = ("talk", "turn", "pod", "route", *SOURCES, "TTFT s", "tok/s")
@@ -42,49 +38,24 @@ class Row:
 
 @dataclass
 class Rows:
-    """All rows so far, and the table that shows them."""
+    """All rows so far, each shown when it is added."""
 
-    console: Console
+    console: Console = field(default_factory=Console)
     all: list[Row] = field(default_factory=list)
-    live: Live | None = None
+
+    def __post_init__(self) -> None:
+        self.say(_line(_COLUMNS), style="bold")
 
     def add(self, row: Row) -> None:
         """Show one more row."""
         self.all.append(row)
-        if self.live is not None:
-            self.live.update(_table(self.all), refresh=True)
-        else:
-            print(_line(row.cells()), flush=True)
+        self.say(_line(row.cells()))
 
-    def say(self, text: str) -> None:
-        """Say something between rows."""
-        if self.live is not None:
-            self.live.console.print(text, highlight=False)
-        else:
-            print(text, flush=True)
+    def say(self, text: str, style: str | None = None) -> None:
+        """Show a line of text, between rows."""
+        self.console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
-@contextlib.contextmanager
-def showing_rows() -> Iterator[Rows]:
-    """Yield the rows to add to."""
-    console = Console()
-    if not sys.stdout.isatty():
-        print(_line(list(_COLUMNS)), flush=True)
-        yield Rows(console)
-        return
-    with Live(_table([]), console=console, auto_refresh=False, vertical_overflow="visible") as live:
-        yield Rows(console, live=live)
-
-
-def _table(rows: list[Row]) -> Table:
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    for column in _COLUMNS:
-        table.add_column(column, justify="left" if column in _COLUMNS[:4] else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*row.cells())
-    return table
-
-
-def _line(cells: list[str]) -> str:
+def _line(cells: Sequence[str]) -> str:
     widths = enumerate(zip(cells, _WIDTHS, strict=True))
     return " ".join(cell.ljust(width) if index < 4 else cell.rjust(width) for index, (cell, width) in widths).rstrip()
