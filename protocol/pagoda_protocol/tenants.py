@@ -80,7 +80,7 @@ def parse_tenants(text: str) -> Tenants:
     """
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TenantsError(f"tenants file: not JSON: {error}") from error
     if not isinstance(document, dict) or set(document) != {"tenants"} or not isinstance(document["tenants"], list):
         raise TenantsError('tenants file: expected one object with the list "tenants"')

@@ -105,8 +105,11 @@ class LiveFile(Generic[_Value]):
     async def _follow(self, on_change: Callable[[_Value], None] | None) -> None:
         while True:
             await asyncio.sleep(POLL_SECONDS)
-            if self.refresh() and on_change is not None:
-                on_change(self._value)
+            try:
+                if self.refresh() and on_change is not None:
+                    on_change(self._value)
+            except Exception:  # noqa: BLE001 - the task's outermost loop: one version that fails must not be the last
+                _log.exception("%s: new version not used", self.path)
 
     def _identify(self) -> tuple[int, int, int, int]:
         status = self.path.stat()

@@ -99,13 +99,19 @@ async def _looking_again(settings: arguments.Arguments, sidecar: Sidecar, nodes:
     async def look() -> None:
         while True:
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
-            sidecar.update_gauges()
-            if nodes.refresh():
-                sidecar.tell_engine()
-            if sidecar.off_reason:
-                reason = _config_problem(settings)
-                if reason != sidecar.off_reason:
-                    sidecar.set_off_reason(reason)
+            try:
+                look_once()
+            except Exception:  # noqa: BLE001 - the task's outermost loop: what fails once is looked at again
+                _log.exception("looking again at settings and gauges failed")
+
+    def look_once() -> None:
+        sidecar.update_gauges()
+        if nodes.refresh():
+            sidecar.tell_engine()
+        if sidecar.off_reason:
+            reason = _config_problem(settings)
+            if reason != sidecar.off_reason:
+                sidecar.set_off_reason(reason)
 
     task = asyncio.create_task(look())
     try:

@@ -125,6 +125,7 @@ def test_a_wrong_tenants_file_is_refused_by_its_field(document, message):
     assert str(refused.value) == message
 
 
-def test_a_tenants_file_that_is_no_json_is_refused():
+@pytest.mark.parametrize("text", ["tenants: []", "[" * 100_000])
+def test_a_tenants_file_that_is_no_json_is_refused(text):
     with pytest.raises(TenantsError, match="not JSON"):
-        parse_tenants("tenants: []")
+        parse_tenants(text)

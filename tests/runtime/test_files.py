@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pagoda_protocol.tenants import digest_secret
-from pagoda_runtime.files import KeyFileError, LiveFile, read_digest_key, read_pool_secret
+from pagoda_runtime.files import POLL_SECONDS, KeyFileError, LiveFile, read_digest_key, read_pool_secret
 
 
 @pytest.fixture
@@ -78,6 +78,23 @@ async def test_a_followed_file_calls_back_with_each_new_value(tmp_path: Path) ->
     async with live.following(seen.put_nowait):
         replace(path, "2")
         assert await asyncio.wait_for(seen.get(), 10) == 2
+
+
+async def test_a_version_that_cannot_even_be_parsed_or_applied_does_not_end_the_following(tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text("1")
+    seen: asyncio.Queue[int] = asyncio.Queue()
+
+    def apply(value: int) -> None:
+        seen.put_nowait(value)
+        if value == 2:
+            raise RuntimeError
+
+    async with LiveFile(path, json.loads).following(apply):
+        for text in ("[" * 100_000, "2", "3"):
+            replace(path, text)
+            await asyncio.sleep(2 * POLL_SECONDS)
+    assert [seen.get_nowait(), seen.get_nowait()] == [2, 3]
 
 
 def test_a_live_file_that_is_bad_from_the_start_is_refused(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _MAX_PORT = 65535
+_MAX_NAME = 253  # characters, as Kubernetes has it
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def parse_nodes(text: str) -> tuple[PoolNode, ...]:
     """
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"pool-nodes.json: not JSON: {error}") from error
     _check_keys(document, "pool-nodes.json", {"nodes"})
     entries = document["nodes"]
@@ -56,8 +57,8 @@ def parse_nodes(text: str) -> tuple[PoolNode, ...]:
 def _parse_node(entry: Any, path: str) -> PoolNode:
     _check_keys(entry, path, {"name", "address"})
     name, address = entry["name"], entry["address"]
-    if not isinstance(name, str) or not name:
-        raise ValueError(f"{path}.name: expected a name, got {name!r}")
+    if not isinstance(name, str) or not 1 <= len(name) <= _MAX_NAME or not name.isprintable():
+        raise ValueError(f"{path}.name: expected a name of 1 to {_MAX_NAME} printable characters")
     host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
     if not host or (":" in host and not host.startswith("[")) or not _is_port(port):
         raise ValueError(f"{path}.address: expected host:port, got {address!r}")

@@ -29,6 +29,8 @@ def test_no_nodes_are_legal() -> None:
         ('{"nodes": ["a:1"]}', r"nodes\[0\]: expected an object"),
         ('{"nodes": [{"name": "a"}]}', r"nodes\[0\]\.address: missing"),
         ('{"nodes": [{"name": "", "address": "a:1"}]}', r"nodes\[0\]\.name: expected a name"),
+        ('{"nodes": [{"name": "\\ud800", "address": "a:1"}]}', r"nodes\[0\]\.name: expected a name"),
+        ("[" * 100_000, r"pool-nodes\.json: not JSON"),
         ('{"nodes": [{"name": "a", "address": "a"}]}', r"nodes\[0\]\.address: expected host:port, got 'a'"),
         ('{"nodes": [{"name": "a", "address": ":1"}]}', r"nodes\[0\]\.address"),
         ('{"nodes": [{"name": "a", "address": "::1:1"}]}', r"nodes\[0\]\.address"),
