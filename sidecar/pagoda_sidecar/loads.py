@@ -18,7 +18,7 @@ from pagoda_protocol.records import RecordHeader
 from pagoda_protocol.tier import tier_pb2 as pb
 from pagoda_sidecar.arena.slots.block import Block
 from pagoda_sidecar.arena.slots.grants import Grant, Holder, Run
-from pagoda_sidecar.arena.tier import LEASE_SECONDS, RamTier
+from pagoda_sidecar.arena.tier import RamTier
 from pagoda_sidecar.pool_tier import PoolTier
 from pagoda_sidecar.pushes import Pusher
 from pagoda_sidecar.verifier import Verifier
@@ -55,7 +55,7 @@ class LoadJob:
 
     def granted(self, lease_id: str, stop: int) -> None:
         """Say how far the grant goes."""
-        self._emit(pb.LoadEvent(grant=pb.LoadEvent.Grant(lease_id=lease_id, stop=stop, lease_seconds=LEASE_SECONDS)))
+        self._emit(pb.LoadEvent(grant=pb.LoadEvent.Grant(lease_id=lease_id, stop=stop)))
 
     def done(self) -> None:
         """End the stream of every reader."""

@@ -14,7 +14,7 @@ from grpc.aio import ServicerContext
 from pagoda_protocol.tier import tier_pb2 as pb
 from pagoda_protocol.tier.tier_pb2_grpc import TierServicer
 from pagoda_sidecar import requests
-from pagoda_sidecar.arena.tier import LEASE_SECONDS, RamTier
+from pagoda_sidecar.arena.tier import RamTier
 from pagoda_sidecar.attachment import Attachment
 from pagoda_sidecar.lookups import look_up
 from pagoda_sidecar.requests import MalformedError, SkewError
@@ -86,7 +86,6 @@ class TierService(TierServicer):
             reservation = tier.reserve(request_id, attachment.holder, blocks)
             reply = pb.ReserveReply(
                 lease_id=request_id,
-                lease_seconds=LEASE_SECONDS,
                 num_present=reservation.num_present,
                 num_refused=reservation.num_refused,
                 slots=[
@@ -149,7 +148,7 @@ class TierService(TierServicer):
                 self._sidecar.tier, request.budget_bytes, request.budget_seconds
             )
             attachment.has_handed_over = result.num_left == 0
-            return pb.HandOverReply(num_blocks=result.num_blocks, num_bytes=result.num_bytes, num_left=result.num_left)
+            return pb.HandOverReply(num_blocks=result.num_blocks, num_left=result.num_left)
 
     async def _attach(self, request: pb.AttachRequest, context: Context) -> Attachment:
         code, reason, message = grpc.StatusCode.OK, "ok", ""

@@ -122,7 +122,6 @@ class Sidecar:
             arena = self.tier.arena
             event.arena_epoch = arena.epoch
             event.arena_path = ARENA_NAME
-            event.num_slots = arena.geometry.num_slots
             event.slot_bytes = arena.geometry.slot_bytes
         return event
 

@@ -119,7 +119,6 @@ class AttachEvent(_message.Message):
     ATTACHMENT_FIELD_NUMBER: _builtins.int
     ARENA_EPOCH_FIELD_NUMBER: _builtins.int
     ARENA_PATH_FIELD_NUMBER: _builtins.int
-    NUM_SLOTS_FIELD_NUMBER: _builtins.int
     SLOT_BYTES_FIELD_NUMBER: _builtins.int
     RAM_OFF_REASON_FIELD_NUMBER: _builtins.int
     POOL_OFF_REASON_FIELD_NUMBER: _builtins.int
@@ -129,7 +128,6 @@ class AttachEvent(_message.Message):
     """16 bytes; empty while the RAM tier is off"""
     arena_path: _builtins.str
     """relative to the volume both mount; empty while the RAM tier is off"""
-    num_slots: _builtins.int
     slot_bytes: _builtins.int
     """stride of a slot in the payload region, a multiple of 4096"""
     ram_off_reason: _builtins.str
@@ -142,14 +140,13 @@ class AttachEvent(_message.Message):
         attachment: _builtins.bytes = ...,
         arena_epoch: _builtins.bytes = ...,
         arena_path: _builtins.str = ...,
-        num_slots: _builtins.int = ...,
         slot_bytes: _builtins.int = ...,
         ram_off_reason: _builtins.str = ...,
         pool_off_reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arena_epoch", b"arena_epoch", "arena_path", b"arena_path", "attachment", b"attachment", "num_slots", b"num_slots", "pool_off_reason", b"pool_off_reason", "ram_off_reason", b"ram_off_reason", "slot_bytes", b"slot_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arena_epoch", b"arena_epoch", "arena_path", b"arena_path", "attachment", b"attachment", "pool_off_reason", b"pool_off_reason", "ram_off_reason", b"ram_off_reason", "slot_bytes", b"slot_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -282,21 +279,18 @@ class LoadEvent(_message.Message):
 
         LEASE_ID_FIELD_NUMBER: _builtins.int
         STOP_FIELD_NUMBER: _builtins.int
-        LEASE_SECONDS_FIELD_NUMBER: _builtins.int
         lease_id: _builtins.str
         stop: _builtins.int
         """final: blocks at or past it will not come"""
-        lease_seconds: _builtins.float
         def __init__(
             self,
             *,
             lease_id: _builtins.str = ...,
             stop: _builtins.int = ...,
-            lease_seconds: _builtins.float = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_id", b"lease_id", "lease_seconds", b"lease_seconds", "stop", b"stop"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_id", b"lease_id", "stop", b"stop"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -459,12 +453,10 @@ class ReserveReply(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     LEASE_ID_FIELD_NUMBER: _builtins.int
-    LEASE_SECONDS_FIELD_NUMBER: _builtins.int
     SLOTS_FIELD_NUMBER: _builtins.int
     NUM_PRESENT_FIELD_NUMBER: _builtins.int
     NUM_REFUSED_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
-    lease_seconds: _builtins.float
     num_present: _builtins.int
     """blocks that need no slot"""
     num_refused: _builtins.int
@@ -475,14 +467,13 @@ class ReserveReply(_message.Message):
         self,
         *,
         lease_id: _builtins.str = ...,
-        lease_seconds: _builtins.float = ...,
         slots: _abc.Iterable[Global___ReserveReply.Slot] | None = ...,
         num_present: _builtins.int = ...,
         num_refused: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_id", b"lease_id", "lease_seconds", b"lease_seconds", "num_present", b"num_present", "num_refused", b"num_refused", "slots", b"slots"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_id", b"lease_id", "num_present", b"num_present", "num_refused", b"num_refused", "slots", b"slots"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -790,21 +781,19 @@ class HandOverReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NUM_BLOCKS_FIELD_NUMBER: _builtins.int
-    NUM_BYTES_FIELD_NUMBER: _builtins.int
     NUM_LEFT_FIELD_NUMBER: _builtins.int
     num_blocks: _builtins.int
-    num_bytes: _builtins.int
     num_left: _builtins.int
+    """blocks the pool lacks still"""
     def __init__(
         self,
         *,
         num_blocks: _builtins.int = ...,
-        num_bytes: _builtins.int = ...,
         num_left: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["num_blocks", b"num_blocks", "num_bytes", b"num_bytes", "num_left", b"num_left"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["num_blocks", b"num_blocks", "num_left", b"num_left"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
