@@ -20,6 +20,7 @@ import xxhash
 from pagoda_protocol.tier import LOCK_NAME
 from pagoda_protocol.tier import tier_pb2 as pb
 from pagoda_runtime.deadlines import Deadline
+from pagoda_runtime.logs import fields
 from pagoda_sidecar.arena.engine_lock import EngineLock, LockHeldError, is_free
 from pagoda_sidecar.client_arena import MappedArena, NoArenaError
 from pagoda_sidecar.client_connection import Connection, EventStream
@@ -88,6 +89,11 @@ class TierClient:
     def off_reason(self) -> str:
         """Why the RAM tier is off, or all tiers; empty while it can be used."""
         return self._connection.off_reason
+
+    @property
+    def pool_off_reason(self) -> str:
+        """Why the pool is off, as the sidecar said last; empty while blocks go there and come from there."""
+        return self._connection.pool_off_reason
 
     def lookup(self, addresses: Sequence[bytes], timeout_seconds: float) -> list[Part]:
         """Return the runs present below, contiguous from position 0; empty is a miss.
@@ -223,7 +229,10 @@ class TierClient:
             request = pb.HandOverRequest(
                 attachment=attachment, budget_bytes=budget_bytes, budget_seconds=budget_seconds
             )
-            return stub.HandOver(request, timeout=budget_seconds + HAND_OVER_SLACK_SECONDS).num_blocks
+            reply = stub.HandOver(request, timeout=budget_seconds + HAND_OVER_SLACK_SECONDS)
+        if reply.num_left:
+            _log.info("hand-over ended early %s", fields(num_blocks=reply.num_blocks, num_left=reply.num_left))
+        return reply.num_blocks
 
     def close(self) -> None:
         """Detach, wait for calls that copy, unmap, release the lock. A second call does nothing."""

@@ -87,6 +87,7 @@ class Connection:
     def __init__(self, volume: Path, identity: EngineIdentity, on_attach: Callable[[], None]) -> None:
         self.arena = ArenaHolder(volume)
         self.off_reason = "not attached yet"
+        self.pool_off_reason = "not attached yet"  # later what the sidecar said last
         self._socket = volume / SOCKET_NAME
         self._identity = identity
         self._on_attach = on_attach
@@ -206,6 +207,9 @@ class Connection:
     def _take_over(self, stub: TierStub, event: pb.AttachEvent) -> None:
         self.arena.adopt(event.arena_path, event.arena_epoch, event.slot_bytes)
         self._set_off(f"RAM tier off: {event.ram_off_reason}" if event.ram_off_reason else "")
+        if event.pool_off_reason != self.pool_off_reason:
+            _log.info("pool: %s", f"off: {event.pool_off_reason}" if event.pool_off_reason else "on")
+        self.pool_off_reason = event.pool_off_reason
         with self._lock:
             self._stub, self._attachment = stub, event.attachment
         self._settle_all(stub, event.attachment, PING_SECONDS)
