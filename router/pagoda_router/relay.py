@@ -74,7 +74,8 @@ class Relay:
     async def _stream(self, upstream: Upstream) -> web.StreamResponse:
         splitter = EventSplitter()
         try:
-            while (chunk := await upstream.read()) is not None:
+            # Not read past [DONE]: clients leave there, and must not be counted as gone while the pod's end is awaited.
+            while not splitter.is_done and (chunk := await upstream.read()) is not None:
                 if whole := splitter.feed(chunk):
                     await self._write(upstream, whole)
             if not (upstream.is_delimited or splitter.is_done):

@@ -135,6 +135,23 @@ async def test_a_refusing_pod_is_replaced_and_gets_nothing_more(tmp_path: Path) 
         assert await bench.metric('pagoda_router_retries_total{reason="refused"}') <= 1
 
 
+async def test_a_stream_is_whole_at_done_and_its_client_may_leave_there(tmp_path: Path) -> None:
+    async def linger(request: web.Request, _: FakePod) -> web.StreamResponse:
+        stream = await fakes.begin_stream(request)
+        await stream.write(event(0) + b"data: [DONE]\n\n")
+        await asyncio.sleep(60)
+        return stream
+
+    async with routed(tmp_path, num_pods=1) as bench:
+        bench.pods[0].behaviour = linger
+        async with bench.chat(**STREAM) as response:
+            assert await response.content.readuntil(b"[DONE]\n\n") == event(0) + b"data: [DONE]\n\n"
+            response.close()
+        await until(lambda: bench.pods[0].num_cancelled == 1)
+        assert await bench.metric('pagoda_router_requests_total{code="200"}') == 1
+        assert await bench.metric('pagoda_router_requests_total{code="499"}') == 0
+
+
 async def test_a_pod_is_found_again_when_it_is_ready(tmp_path: Path) -> None:
     async with routed(tmp_path, num_pods=1) as bench:
         pod = bench.pods[0]
