@@ -235,9 +235,12 @@ class TierClient:
         return reply.num_blocks
 
     def close(self) -> None:
-        """Detach, wait for calls that copy, unmap, release the lock. A second call does nothing."""
-        self._connection.close()
-        self._lock.release()
+        """Detach, wait for calls that copy, unmap, release the lock. A second call does nothing.
+
+        What does not end in time keeps the lock to the end of the process: a copy may touch the arena still.
+        """
+        if self._connection.close():
+            self._lock.release()
 
     def _attached(self) -> None:
         try:

@@ -2,6 +2,7 @@
 
 A mapping is borrowed for the time of a copy. Before the engine attaches anew it waits until nobody borrows it and
 unmaps it when the file is another one by then: the sidecar relies on that an attaching engine maps no former arena.
+A borrower that never comes back keeps the mapping, and so the engine from attaching: no wait is without an end.
 """
 
 import contextlib
@@ -14,9 +15,15 @@ from pathlib import Path
 from pagoda_sidecar.arena.headers import HeaderTable
 from pagoda_sidecar.arena.layout import SUPERBLOCK_BYTES, Geometry, LayoutError, unpack_superblock
 
+SETTLE_DOWN_SECONDS = 5.0
+
 
 class NoArenaError(Exception):
     """The RAM tier is off: nothing is mapped."""
+
+
+class BorrowedError(Exception):
+    """A copy into or out of the arena does not end."""
 
 
 class MappedArena:
@@ -84,10 +91,15 @@ class ArenaHolder:
                 self._condition.notify_all()
 
     def settle_down(self, is_closing: bool = False) -> None:
-        """Lend no more, wait for borrowers, and unmap if the file is not the one at the path any more (or closing)."""
+        """Lend no more, wait for borrowers, and unmap if the file is not the one at the path any more (or closing).
+
+        Raises:
+            BorrowedError: somebody borrows the mapping still; it stays, and is lent to nobody else.
+        """
         with self._condition:
             self._is_lending = False
-            self._condition.wait_for(lambda: self._num_borrowed == 0)
+            if not self._condition.wait_for(lambda: self._num_borrowed == 0, SETTLE_DOWN_SECONDS):
+                raise BorrowedError(f"a copy has not ended in {SETTLE_DOWN_SECONDS:g} s")
             if self._arena is not None and (is_closing or self._identity_at_path() != self._arena.identity):
                 self._arena.unmap()
                 self._arena = None
@@ -98,6 +110,7 @@ class ArenaHolder:
         Raises:
             LayoutError: the file is not the arena that was announced.
             OSError: it cannot be mapped.
+            BorrowedError: the former one is borrowed still.
         """
         known = self._arena
         if known is not None and (not name or known.epoch != epoch or known.identity != self._identity_at_path(name)):

@@ -26,7 +26,7 @@ from pagoda_protocol.tier import tier_pb2 as pb
 from pagoda_protocol.tier.tier_pb2_grpc import TierStub
 from pagoda_runtime.deadlines import backoff
 from pagoda_sidecar.arena.layout import LayoutError
-from pagoda_sidecar.client_arena import ArenaHolder
+from pagoda_sidecar.client_arena import ArenaHolder, BorrowedError
 from pagoda_sidecar.client_values import EngineIdentity, TierUnavailable
 
 _log = logging.getLogger(__name__)
@@ -36,6 +36,7 @@ PING_SECONDS = 0.5
 LOOK_SECONDS = 0.2
 FIRST_RETRY_SECONDS = 0.05
 LAST_RETRY_SECONDS = 1.0
+CLOSE_SECONDS = 5.0
 MAX_UNSETTLED = 4096
 _OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
@@ -143,15 +144,22 @@ class Connection:
         except TierUnavailable as error:
             _log.debug("settlement postponed: %s", error)
 
-    def close(self) -> None:
-        """Detach and unmap; returns when nobody borrows the arena any more."""
+    def close(self) -> bool:
+        """Detach and unmap; return whether nobody can touch the arena any more, within bounds."""
         self._is_closed.set()
         with self._lock:
             stream = self._stream
         if stream is not None:
             stream.cancel()
-        self._thread.join()
-        self.arena.settle_down(is_closing=True)
+        self._thread.join(CLOSE_SECONDS)
+        if self._thread.is_alive():
+            _log.error("the attach thread does not end")
+        try:
+            self.arena.settle_down(is_closing=True)
+        except BorrowedError as error:
+            _log.error("the arena stays mapped: %s", error)
+            return False
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         waits = backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS)
@@ -161,7 +169,7 @@ class Connection:
                 self._live_once()
             except grpc.RpcError as error:
                 self._set_off(_describe(error))
-            except (LayoutError, OSError) as error:
+            except (LayoutError, BorrowedError, OSError) as error:
                 self._set_off(f"arena: {error}")
             except Exception as error:  # noqa: BLE001 - a bug here must not end attaching for ever
                 _log.exception("attach failed")

@@ -1,11 +1,28 @@
-"""The tier client beside a real sidecar: what it keeps of what it was told."""
+"""The tier client beside a real sidecar: what it keeps of what it was told, and that none of its waits is for ever."""
 
 import json
 import logging
+import threading
+import time
+from pathlib import Path
 
 import pytest
 
-from tests.sidecar.support import MEBIBYTE, chain, client_of, free_port, sidecar_process, store, wait_until
+from pagoda_protocol.tier import LOCK_NAME
+from pagoda_sidecar import client_arena, client_connection
+from pagoda_sidecar.client import TierClient, is_free
+from tests.sidecar.support import (
+    MEBIBYTE,
+    ROOT,
+    chain,
+    client_of,
+    free_port,
+    identity,
+    sidecar_process,
+    store,
+    usable,
+    wait_until,
+)
 
 
 def test_an_engine_knows_whether_its_pool_is_off_and_logs_each_change_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -28,3 +45,66 @@ def test_what_a_hand_over_leaves_behind_is_logged(caplog: pytest.LogCaptureFixtu
         store(client, chain(3))
         assert client.hand_over(10 * MEBIBYTE, 1.0) == 0
     assert "hand-over ended early num_blocks=0 num_left=3" in caplog.messages
+
+
+def test_an_attach_thread_that_hangs_keeps_no_close_waiting_and_keeps_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(client_connection, "CLOSE_SECONDS", 0.1)
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def hang(self: object) -> None:
+        has_begun.set()
+        assert may_end.wait(20)
+
+    monkeypatch.setattr(client_connection.Connection, "_live_once", hang)
+    client = TierClient(tmp_path, identity())
+    assert has_begun.wait(20)
+    started = time.monotonic()
+    client.close()
+    assert time.monotonic() - started < 5
+    assert caplog.messages == ["the attach thread does not end"]
+    assert not is_free(tmp_path / LOCK_NAME), "it might map the arena yet"
+    may_end.set()
+    wait_until(lambda: not client._connection._thread.is_alive())
+    client.close()
+    assert is_free(tmp_path / LOCK_NAME)
+
+
+def test_a_copy_that_does_not_end_keeps_the_mapping_and_the_lock_but_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(client_arena, "SETTLE_DOWN_SECONDS", 0.1)
+    has_begun, may_end = threading.Event(), threading.Event()
+    seen: list[bytes] = []
+
+    def sink(position: int, view: memoryview) -> None:
+        has_begun.set()
+        assert may_end.wait(20)
+        seen.append(bytes(view))
+
+    with sidecar_process() as sidecar, client_of(sidecar) as client:
+        store(client, chain(1))
+        load = threading.Thread(target=lambda: client.load(ROOT, chain(1), 0, 1, sink, 20.0, lambda: False))
+        load.start()
+        assert has_begun.wait(20)
+        sidecar.kill_worker()  # to attach anew, the client must know that nobody touches the former arena
+        wait_until(lambda: client.off_reason == "arena: a copy has not ended in 0.1 s")
+        client.close()
+        assert caplog.messages[-1] == "the arena stays mapped: a copy has not ended in 0.1 s"
+        assert not is_free(sidecar.volume / LOCK_NAME)
+        may_end.set()
+        load.join(20)
+        assert len(seen) == 1
+        client.close()
+        assert is_free(sidecar.volume / LOCK_NAME)
+
+
+def test_a_copy_that_ends_late_lets_the_engine_attach_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_arena, "SETTLE_DOWN_SECONDS", 0.1)
+    with sidecar_process() as sidecar, client_of(sidecar) as client:
+        with client._connection.arena.borrowed():
+            sidecar.kill_worker()
+            wait_until(lambda: "a copy has not ended" in client.off_reason)
+        wait_until(lambda: usable(client))
+        assert store(client, chain(1)).stored == 1
