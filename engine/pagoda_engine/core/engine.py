@@ -35,6 +35,8 @@ from pagoda_runtime.metrics import Metrics
 
 _log = logging.getLogger(__name__)
 
+_STOP_SECONDS = 10.0  # for the step under way
+
 
 class Engine:
     """Serves requests with one model. `submit`, `abort`, `report_digests` and `stats` may be called from any thread.
@@ -97,17 +99,19 @@ class Engine:
             self._below.reporter.start()
 
     def stop(self) -> None:
-        """End all threads; requests that live end with finish "abort"."""
+        """End all threads; requests that live end with finish "abort".
+
+        A step that does not end in time is left to the end of the process, and its requests with it.
+        """
         self._inbox.close()
-        if self._thread is not None:
-            self._thread.join()
-        else:
-            self._end_all()
+        has_ended = self._join()
         if self._below is not None:
             self._below.stop_workers()
-            self._handle_inbox()
+            if has_ended:
+                self._handle_inbox()
             self._below.stop_reporter()
-        self._show_stats()
+        if has_ended:
+            self._show_stats()
 
     def submit(self, request: NewRequest, sink: TokenSink) -> None:
         """Queue a request; `sink` is called in the engine's thread (at once, with an error, if the engine has stopped).
@@ -207,6 +211,17 @@ class Engine:
             self._is_broken = True
         self._inbox.close()
         self._end_all()
+
+    def _join(self) -> bool:
+        """Wait for the loop's end; False if it is stuck in a step, so that all state is its own still."""
+        if self._thread is None:
+            self._end_all()
+            return True
+        self._thread.join(_STOP_SECONDS)
+        if self._thread.is_alive():
+            _log.error("the engine's thread does not end: stuck in a step for %g s", _STOP_SECONDS)
+            return False
+        return True
 
     def _end_all(self) -> None:
         if self._is_broken:  # no state can be trusted; tell everybody and leave the rest to the process's end

@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 
 import pytest
 
+from pagoda_engine.core import engine
 from pagoda_engine.core.engine import Engine
 from pagoda_engine.core.request import NewRequest, TokenEvent
 from pagoda_engine.core.settings import EngineSettings
@@ -266,6 +267,27 @@ def test_stopping_ends_what_lives_and_later_requests_get_an_error():
     assert threaded.engine.is_healthy
     assert threaded.engine.is_idle
     threaded.engine.check_integrity()
+
+
+def test_a_step_that_does_not_end_keeps_no_stop_waiting(monkeypatch, caplog):
+    monkeypatch.setattr(engine, "_STOP_SECONDS", 0.1)
+    threaded = Threaded(FakeTiers())
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def hang(chunks):
+        has_begun.set()
+        assert may_end.wait(20)
+
+    threaded.runner.before_run = hang
+    threaded.engine.start()
+    threaded.submit("a", PROMPT)
+    assert has_begun.wait(20)
+    started_at = time.monotonic()
+    threaded.engine.stop()
+    assert time.monotonic() - started_at < 5
+    assert "the engine's thread does not end: stuck in a step for 0.1 s" in caplog.messages
+    may_end.set()
+    assert threaded.wait("a") == "abort"
 
 
 def test_a_broken_loop_is_unhealthy_and_leaves_nobody_waiting(monkeypatch):
