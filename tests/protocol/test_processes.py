@@ -1,4 +1,4 @@
-"""Case E16: hashes seeded per process gave no hit across pods, and no error."""
+"""Hashes seeded per process gave no hit across pods, and no error."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("seed", ["0", "1", "random"])
-def test_a_process_with_another_hash_seed_computes_the_same_addresses_and_digests(seed):
+def test_e16_a_process_with_another_hash_seed_computes_the_same_addresses_and_digests(seed):
     environment = os.environ | {"PYTHONHASHSEED": seed}
     command = [sys.executable, "-m", "tests.protocol.agreement"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=60)

@@ -61,7 +61,7 @@ def test_what_was_stored_comes_back_and_leases_are_zero_at_idle(sidecar: Sidecar
         assert sidecar.metric("pagoda_quarantined_slots") == 0
 
 
-def test_a_store_that_fails_is_never_visible(sidecar: SidecarProcess) -> None:  # E3
+def test_e3_a_store_that_fails_is_never_visible(sidecar: SidecarProcess) -> None:
     addresses = chain(4)
 
     def source(index: int, view: memoryview) -> None:
@@ -145,7 +145,7 @@ def test_kills_at_random_points_under_load_lose_nothing_but_time(sidecar: Sideca
         wait_until(lambda: sidecar.metric("pagoda_quarantined_slots") == 0)
 
 
-def test_a_sidecar_killed_in_the_middle_of_a_load_leaves_a_verified_prefix(sidecar: SidecarProcess) -> None:  # E4
+def test_e4_a_sidecar_killed_in_the_middle_of_a_load_leaves_a_verified_prefix(sidecar: SidecarProcess) -> None:
     addresses = chain(8)
     with client_of(sidecar) as client:
         store(client, addresses)
@@ -287,7 +287,7 @@ def test_a_dead_engine_voids_its_hints_at_once_and_leaves_its_blocks_to_the_pool
             assert load(client, addresses).sources == ["ram"] * 8
 
 
-def test_two_pods_hit_each_others_blocks_through_the_pool() -> None:  # E16
+def test_e16_two_pods_hit_each_others_blocks_through_the_pool() -> None:
     addresses = chain(10)
     with (
         memcached() as port,

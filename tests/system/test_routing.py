@@ -55,7 +55,7 @@ def test_the_digests_cover_most_of_what_a_pod_can_reuse(pods: Pods) -> None:
     assert int(route["tokens"]) >= reused - 4 * BLOCK, (route, answer.sources)
 
 
-def test_a_killed_engine_has_no_device_credit_and_its_ram_credit_is_real(pods: Pods) -> None:
+def test_k1_a_killed_engine_has_no_device_credit_and_its_ram_credit_is_real(pods: Pods) -> None:
     messages = [{"role": "system", "content": f"k1 {SYSTEM}"}]
     _, route = turn(pods, messages, "Which ship came last?")
     pod = route["pod"]

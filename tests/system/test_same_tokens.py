@@ -77,7 +77,7 @@ def reused(answer: Answer) -> int:
 
 
 @pytest.mark.parametrize("options", [{}, {"temperature": 0.9, "top_p": 0.95, "seed": 11}], ids=["greedy", "sampled"])
-def test_tokens_are_the_same_cold_and_from_device_ram_and_pool(pods: Pods, options: dict[str, object]) -> None:
+def test_e7_tokens_are_the_same_cold_and_from_device_ram_and_pool(pods: Pods, options: dict[str, object]) -> None:
     def story(salt: str) -> None:
         prompt = f"{salt}{options} {PROMPT}"
         cold = ask(pods, "chat-0", prompt, **options)
@@ -98,7 +98,7 @@ def test_tokens_are_the_same_cold_and_from_device_ram_and_pool(pods: Pods, optio
     shown(story)
 
 
-def test_tokens_are_the_same_after_an_engine_is_killed_and_its_ram_tier_kept(pods: Pods) -> None:
+def test_e7_tokens_are_the_same_after_an_engine_is_killed_and_its_ram_tier_kept(pods: Pods) -> None:
     def story(salt: str) -> None:
         cold = ask(pods, "chat-0", f"{salt}restart {PROMPT}")
         pods.wait_idle("chat-0")
@@ -114,7 +114,7 @@ def test_tokens_are_the_same_after_an_engine_is_killed_and_its_ram_tier_kept(pod
 
 
 @pytest.mark.parametrize("moment", ["while it comes in", "while it is answered"])
-def test_a_request_survives_its_sidecar_being_killed_in_the_middle(pods: Pods, moment: str) -> None:
+def test_e4_a_request_survives_its_sidecar_being_killed_in_the_middle(pods: Pods, moment: str) -> None:
     prompt, new_tokens = f"sidecar {moment} {PROMPT}", 256
     cold = ask(pods, "chat-0", prompt, new_tokens)
     push_out_of_device(pods, "chat-0", moment)

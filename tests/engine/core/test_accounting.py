@@ -39,8 +39,8 @@ def test_further_choices_of_a_client_request_count_as_replays():
     assert sum(event.sources.values()) == 21
 
 
-def test_a_preempted_request_that_finds_its_own_blocks_is_no_hit():
-    """E27: neither on the device nor below."""
+def test_e27_a_preempted_request_that_finds_its_own_blocks_is_no_hit():
+    """Neither on the device nor below."""
     for is_evicted in (False, True):
         tiers = FakeTiers()
         bench = Bench(tiers=tiers)
@@ -65,8 +65,7 @@ def test_a_preempted_request_that_finds_its_own_blocks_is_no_hit():
         assert bench.value("pagoda_replayed_tokens_total", cause="preemption", source=source) == 16
 
 
-def test_a_load_that_failed_counts_as_computed():
-    """E27."""
+def test_e27_a_load_that_failed_counts_as_computed():
     tiers = FakeTiers()
     Bench(tiers=tiers).complete(PROMPT)
     tiers.corrupt |= set(tiers.ram)

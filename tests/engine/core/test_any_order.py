@@ -144,4 +144,4 @@ class AnyOrder(RuleBasedStateMachine):
 AnyOrder.TestCase.settings = settings(
     max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
-TestAnyOrder = AnyOrder.TestCase
+TestE21AnyOrder = AnyOrder.TestCase

@@ -34,7 +34,7 @@ def test_a_stop_token_ends_the_request_and_is_its_last_token():
     assert event.tokens == tokens[: tokens.index(tokens[2]) + 1]
 
 
-def test_an_abort_ends_a_request_in_any_state_once():
+def test_e21_an_abort_ends_a_request_in_any_state_once():
     bench = Bench(settings=replace(SETTINGS, max_sequences=1))
     running, waiting = bench.submit(PROMPT, max_tokens=9), bench.submit([*PROMPT, 1])
     bench.step(3)

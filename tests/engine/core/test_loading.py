@@ -57,8 +57,7 @@ def test_others_go_on_while_a_request_loads():
     assert bench.events[loading].finish is None
 
 
-def test_a_load_that_fails_midway_keeps_the_verified_part_and_computes_the_rest():
-    """E4."""
+def test_e4_a_load_that_fails_midway_keeps_the_verified_part_and_computes_the_rest():
     bench, tiers = filled()
     tiers.corrupt.add(next(record.address for record in tiers.records.values() if record.index == 2))
     event = bench.complete(PROMPT, max_tokens=5)
@@ -127,8 +126,8 @@ def test_two_requests_that_want_the_same_blocks_load_them_once():
 
 @pytest.mark.parametrize("num_checkpoints", range(8))
 @pytest.mark.parametrize("kind", ["abort", "preempt", "give up"])
-def test_leaving_a_load_at_any_moment_restores_the_baseline(num_checkpoints, kind):
-    """E8, E21: the pages stay with the tier thread; the device is full of others' requests meanwhile."""
+def test_e21_leaving_a_load_at_any_moment_restores_the_baseline(num_checkpoints, kind):
+    """E8 too: the pages stay with the tier thread; the device is full of others' requests meanwhile."""
     bench, _ = filled(num_pages=14)
     name = bench.submit(PROMPT, max_tokens=2)
     bench.step()

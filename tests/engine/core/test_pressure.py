@@ -127,8 +127,7 @@ def test_a_large_prompt_is_not_passed_for_ever_by_small_ones():
         ([1] * 30, 11, "context_length_exceeded", "max_tokens"),  # 11 blocks on a device of 10
     ],
 )
-def test_what_can_never_be_served_is_refused_at_the_door(prompt, max_tokens, code, param):
-    """E19."""
+def test_e19_what_can_never_be_served_is_refused_at_the_door(prompt, max_tokens, code, param):
     bench = Bench(num_pages=10)
     with pytest.raises(RequestRejected) as rejected:
         bench.submit(prompt, max_tokens)
@@ -137,8 +136,8 @@ def test_what_can_never_be_served_is_refused_at_the_door(prompt, max_tokens, cod
     assert bench.engine.is_idle
 
 
-def test_the_largest_request_that_is_let_in_is_served():
-    """E19: exactly as many blocks as the device has, with others in the way."""
+def test_e19_the_largest_request_that_is_let_in_is_served():
+    """Exactly as many blocks as the device has, with others in the way."""
     bench = Bench(num_pages=10)
     assert bench.engine.max_request_tokens == 40
     other = bench.submit([1, 2, 3, 4, 5, 6], max_tokens=10)

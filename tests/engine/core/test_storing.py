@@ -56,8 +56,7 @@ def test_a_page_that_is_being_stored_is_not_reused_whatever_becomes_of_its_reque
     assert event.sources["ram"] == 16
 
 
-def test_a_failed_store_is_a_miss_later_and_nothing_else():
-    """E3."""
+def test_e3_a_failed_store_is_a_miss_later_and_nothing_else():
     tiers = FakeTiers()
     bench = Bench(tiers=tiers)
     name = bench.submit(PROMPT)
