@@ -70,9 +70,9 @@ class Pool:
         return [Part(**{field: entry[field] for field in fields}) for entry in self._record()["parts"]]
 
     def wait_until_ready(self) -> None:
-        """Wait until every part is ready."""
+        """Wait until every part is ready and the router has seen so of every pod."""
         end = time.monotonic() + START_SECONDS
-        while not self._record().get("ready"):
+        while not (self._record().get("ready") and self._all_pods_are_known()):
             self._check_alive()
             if time.monotonic() > end:
                 raise DemoError(f"the pool was not ready in {START_SECONDS:.0f} s")
@@ -109,6 +109,15 @@ class Pool:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
             lines = answer.read().decode().splitlines()
         return [line for line in lines if line.startswith(name)]
+
+    def _all_pods_are_known(self) -> bool:
+        [router] = [part for part in self.parts() if part.kind == "router"]
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{router.port}/ready", timeout=5) as answer:
+                said = json.load(answer)
+        except OSError:  # a router without any pod answers 503
+            return False
+        return bool(said["pods_ready"] == said["pods"])
 
     def _num_stored(self, pod: str) -> int:
         return sum(
