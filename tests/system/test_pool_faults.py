@@ -6,12 +6,14 @@ import signal
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 
 import pytest
 
 from tests.support.pods import Pods
 from tests.support.program import Answer, Program
 from tests.system.conftest import StartPods
+from tests.system.stories import demand, eventually, shown
 
 WORDS = "one prefix that everybody shares and that the pool holds for all of them " * 12
 NEW_TOKENS = 8
@@ -33,11 +35,11 @@ def put_into_pool(pods: Pods, prompt: str) -> Answer:
     """Make chat-0 compute and see `prompt` twice, and wait until the pool holds it."""
     before = pods.memcached_items()
     answer = ask(pods, "chat-0", prompt)
-    ask(pods, "chat-0", prompt)
-    blocks = (answer.usage["prompt_tokens"] - 1) // 16
-    end = time.monotonic() + 30
-    while pods.memcached_items() < before + blocks - 4:  # a shared beginning may be there already
-        assert time.monotonic() < end, "the pool was never filled"
+    assert ask(pods, "chat-0", prompt).text == answer.text
+    wanted = before + (answer.usage["prompt_tokens"] - 1) // 16 - 4  # a shared beginning may be there already
+    end = time.monotonic() + 10
+    while (found := pods.memcached_items()) < wanted:
+        demand(time.monotonic() < end, f"{found} records in the pool, not {wanted}")
         time.sleep(0.05)
     return answer
 
@@ -74,37 +76,42 @@ def test_requests_are_served_through_a_dead_pool_and_hits_resume(
     pods: Pods, fault: Callable[[Program], contextlib.AbstractContextManager[None]]
 ) -> None:
     name = fault.__name__
-    cold = put_into_pool(pods, f"{name} before {WORDS}")
-    before = ask(pods, "chat-1", f"{name} before {WORDS}")
-    assert before.sources["pool"] > 0
-    assert before.text == cold.text
-    wanted = put_into_pool(pods, f"{name} during {WORDS}")
+
+    def hit(salt: str) -> None:
+        prompt = f"{salt}{name} before {WORDS}"
+        cold, answer = put_into_pool(pods, prompt), ask(pods, "chat-1", prompt)
+        assert answer.text == cold.text
+        demand(answer.sources["pool"] > 0, answer.sources)
+
+    def fill(salt: str) -> tuple[str, Answer]:
+        prompt = f"{salt}{name} during {WORDS}"
+        return prompt, put_into_pool(pods, prompt)
+
+    shown(hit)
+    prompt, wanted = shown(fill)
     with concurrent.futures.ThreadPoolExecutor(4) as executor:
         # Load that goes on over the moment of the fault, on both pods, each prompt new to its pod.
         load = [
             executor.submit(ask, pods, f"chat-{number % 2}", f"{name} load {number} {WORDS}") for number in range(8)
         ]
         with fault(pods.memcached()):
-            during = [executor.submit(ask, pods, "chat-1", f"{name} during {WORDS}") for _ in range(4)]
+            during = [executor.submit(ask, pods, "chat-1", prompt) for _ in range(4)]
             assert {future.result(120).text for future in during} == {wanted.text}
             for future in load:
                 future.result(120)
     # Nobody is restarted but the node itself; within the breaker's probing time its items count again.
-    end = time.monotonic() + 60
-    attempt = 0
-    while True:
-        attempt += 1
-        prompt = f"{name} after {attempt} {WORDS}"
-        put_into_pool_quietly(pods, prompt)
-        if ask(pods, "chat-1", prompt).sources["pool"] > 0:
-            break
-        assert time.monotonic() < end, "hits never resumed"
+    attempts = count()
+    eventually(lambda: resumes(pods, f"{name} after {next(attempts)} {WORDS}"), "hits never resumed", 60)
 
 
-def put_into_pool_quietly(pods: Pods, prompt: str) -> None:
-    ask(pods, "chat-0", prompt)
-    ask(pods, "chat-0", prompt)
+def resumes(pods: Pods, prompt: str) -> bool:
+    """Whether chat-1 hits through the pool what chat-0 has just seen twice."""
+    cold = ask(pods, "chat-0", prompt)
+    assert ask(pods, "chat-0", prompt).text == cold.text
     time.sleep(0.5)
+    hit = ask(pods, "chat-1", prompt)
+    assert hit.text == cold.text
+    return hit.sources["pool"] > 0
 
 
 def num_unanswered(pods: Pods) -> float:
@@ -114,15 +121,8 @@ def num_unanswered(pods: Pods) -> float:
     return sum(pods.sidecar("chat-1").metric(name, operation="probe", outcome=outcome) for outcome in outcomes)
 
 
-def eventually(condition: Callable[[], bool], otherwise: str) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end, otherwise
-        time.sleep(0.05)
-
-
 def wait_until_node_is_up(pods: Pods) -> None:
-    eventually(lambda: pods.sidecar("chat-1").metric("pagoda_pool_node_up") == 1, "the node was never used again")
+    eventually(lambda: pods.sidecar("chat-1").metric("pagoda_pool_node_up") == 1, "the node was never used again", 60)
 
 
 def test_a_black_hole_costs_one_deadline_once_and_its_misses_are_counted(pods: Pods) -> None:
@@ -131,13 +131,19 @@ def test_a_black_hole_costs_one_deadline_once_and_its_misses_are_counted(pods: P
         assert all(answer.sources["pool"] == 0 for answer in answers)
         return statistics.median(answer.ttft_seconds for answer in answers)
 
-    without_hit = median_ttft("nobody stored this")
-    wait_until_node_is_up(pods)
-    before = num_unanswered(pods)
-    with stopped(pods.memcached()):
-        ask(pods, "chat-1", f"meets the black hole {WORDS}")
-        eventually(lambda: num_unanswered(pods) > before, "the dead node was never found to be dead")
-        asked = num_unanswered(pods)
-        assert median_ttft("nobody can look this up") < without_hit + DEADLINE_SECONDS / 2
-        assert num_unanswered(pods) > asked
-    wait_until_node_is_up(pods)
+    def story(salt: str) -> None:
+        without_hit = median_ttft(f"{salt}nobody stored this")
+        wait_until_node_is_up(pods)
+        before, end = num_unanswered(pods), time.monotonic() + 15
+        with stopped(pods.memcached()):
+            ask(pods, "chat-1", f"{salt}meets the black hole {WORDS}")
+            while num_unanswered(pods) == before:
+                demand(time.monotonic() < end, "the dead node was never found to be dead")
+                time.sleep(0.05)
+            asked, with_black_hole = num_unanswered(pods), median_ttft(f"{salt}nobody can look this up")
+            num_missed = num_unanswered(pods) - asked
+        wait_until_node_is_up(pods)
+        demand(num_missed > 0, "no lookup of the pool")
+        demand(with_black_hole < without_hit + DEADLINE_SECONDS / 2, (with_black_hole, without_hit))
+
+    shown(story)

@@ -7,14 +7,13 @@ test that silently stopped reusing would fail too.
 import os
 import signal
 import threading
-import time
-from collections.abc import Callable
 
 import pytest
 
 from tests.support.pods import Pods
 from tests.support.program import Answer
 from tests.system.conftest import StartPods
+from tests.system.stories import demand, eventually, shown
 
 PROMPT = (
     "The old lighthouse keeper wrote down each passing ship, its name, its colours and the hour at which it came. "
@@ -23,7 +22,6 @@ PROMPT = (
 )
 NEW_TOKENS = 48
 BLOCK = 16
-_MAX_TELLINGS = 5
 
 
 @pytest.fixture(scope="module")
@@ -45,30 +43,8 @@ def push_out_of_device(pods: Pods, pod: str, salt: str) -> None:
     pods.wait_idle(pod)
 
 
-class GivenUp(Exception):
-    """A load was not made or not finished, as it must be when computing is sooner: on a busy machine that happens."""
-
-
-def demand(source: str, answer: Answer, tokens: int) -> None:
-    if answer.sources[source] != tokens:
-        raise GivenUp(answer.sources)
-
-
-def shown(story: Callable[[str], None]) -> None:
-    """Tell `story`, which takes a salt for its prompts, until no load in it is given up; tokens are right each time."""
-    for attempt in range(_MAX_TELLINGS):
-        try:
-            return story(f"telling {attempt}: ")
-        except GivenUp as given_up:
-            last = given_up
-    raise AssertionError(f"never reused: {last}")
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.05)
+def wait_attached(pods: Pods, pod: str) -> None:
+    eventually(lambda: pods.engine(pod).metric("pagoda_tier_attached") == 1, "the engine never attached again")
 
 
 def reused(answer: Answer) -> int:
@@ -89,11 +65,11 @@ def test_e7_tokens_are_the_same_cold_and_from_device_ram_and_pool(pods: Pods, op
         push_out_of_device(pods, "chat-0", f"{salt}{options}")
         ram = ask(pods, "chat-0", prompt, **options)
         assert ram.text == cold.text
-        demand("ram", ram, reused(cold))
-        eventually(lambda: pods.memcached_items() * BLOCK >= reused(cold))
+        demand(ram.sources["ram"] == reused(cold), ram.sources)
+        eventually(lambda: pods.memcached_items() * BLOCK >= reused(cold), "the pool was never filled")
         pool = ask(pods, "chat-1", prompt, **options)
         assert pool.text == cold.text
-        demand("pool", pool, reused(cold))
+        demand(pool.sources["pool"] == reused(cold), pool.sources)
 
     shown(story)
 
@@ -105,10 +81,10 @@ def test_e7_tokens_are_the_same_after_an_engine_is_killed_and_its_ram_tier_kept(
         pods.engine("chat-0").kill()
         pods.engine("chat-0").start()
         pods.engine("chat-0").wait_ready()
-        eventually(lambda: pods.engine("chat-0").metric("pagoda_tier_attached") == 1)
+        wait_attached(pods, "chat-0")
         again = ask(pods, "chat-0", f"{salt}restart {PROMPT}")
         assert again.text == cold.text
-        demand("ram", again, reused(cold))
+        demand(again.sources["ram"] == reused(cold), again.sources)
 
     shown(story)
 
@@ -123,7 +99,9 @@ def test_e4_a_request_survives_its_sidecar_being_killed_in_the_middle(pods: Pods
     generated = pods.engine("chat-0").metric("pagoda_generation_tokens_total")
     long.start()
     if moment == "while it is answered":
-        eventually(lambda: pods.engine("chat-0").metric("pagoda_generation_tokens_total") > generated)
+        eventually(
+            lambda: pods.engine("chat-0").metric("pagoda_generation_tokens_total") > generated, "no token was generated"
+        )
     pods.sidecar("chat-0").kill()
     assert long.is_alive(), "the request ended before its sidecar did"
     long.join(60)
@@ -134,13 +112,13 @@ def test_e4_a_request_survives_its_sidecar_being_killed_in_the_middle(pods: Pods
     assert alone.sources["compute"] == alone.usage["prompt_tokens"]
     pods.sidecar("chat-0").start()
     pods.sidecar("chat-0").wait_ready("/health")
-    eventually(lambda: pods.engine("chat-0").metric("pagoda_tier_attached") == 1)
+    wait_attached(pods, "chat-0")
 
     def story(salt: str) -> None:
         push_out_of_device(pods, "chat-0", f"{salt}{moment} back")
         back = ask(pods, "chat-0", prompt, new_tokens)
         assert back.text == cold.text
-        demand("ram", back, reused(cold))
+        demand(back.sources["ram"] == reused(cold), back.sources)
 
     shown(story)
 
@@ -158,13 +136,13 @@ def test_a_hung_sidecar_costs_a_deadline_and_no_request(pods: Pods) -> None:
     finally:
         for pid in family:
             os.kill(pid, signal.SIGCONT)
-    eventually(lambda: pods.engine("chat-1").metric("pagoda_tier_attached") == 1)
+    wait_attached(pods, "chat-1")
 
     def story(salt: str) -> None:
         push_out_of_device(pods, "chat-1", f"{salt}hung again")
         back = ask(pods, "chat-1", "hung " + PROMPT)
         assert back.text == cold.text
-        demand("ram", back, reused(cold))
+        demand(back.sources["ram"] == reused(cold), back.sources)
 
     shown(story)
 
