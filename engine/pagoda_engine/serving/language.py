@@ -72,6 +72,10 @@ class ModelLanguage:
         except TemplateError as error:
             raise RenderError(str(error)) from error
 
+    def token_ids(self, text: str, is_rendered: bool) -> Sequence[int]:
+        """Return the ids of `encode` alone; a long prompt holds up nobody meanwhile."""
+        return self._tokenizer.ids(text, add_special=not is_rendered)
+
     def encode(self, text: str, is_rendered: bool) -> tuple[Sequence[int], Sequence[int]]:
         """Return token ids and the character offset behind each."""
         encoding = self._tokenizer.encode(text, add_special=not is_rendered)

@@ -39,6 +39,9 @@ class Language(coverage.Language, Protocol):
     def eos_ids(self) -> frozenset[int]:
         """The tokens that end an answer."""
 
+    def token_ids(self, text: str, is_rendered: bool) -> Sequence[int]:
+        """Return the ids of `encode` alone."""
+
     def detokenizer(self) -> Detokenizer:
         """Return a fresh one for one choice."""
 
@@ -104,7 +107,7 @@ def prepare_chat(data: bytes, model: str, language: Language, limits: Limits) ->
         text = language.render(request.messages, True, request.tools, request.template_arguments)
     except coverage.RenderError as error:
         raise InvalidRequestError(f"messages: the chat template refuses them: {error}", param="messages") from error
-    tokens, _ = language.encode(text, is_rendered=True)
+    tokens = language.token_ids(text, is_rendered=True)
     return Prepared(request, body, [tokens], [_room(tokens, request.decoding, limits, "messages")])
 
 
@@ -125,7 +128,7 @@ def prepare_completion(data: bytes, model: str, language: Language, limits: Limi
 
 def _tokens(prompt: str | Sequence[int], language: Language, limits: Limits) -> Sequence[int]:
     if isinstance(prompt, str):
-        return language.encode(prompt, is_rendered=False)[0]
+        return language.token_ids(prompt, is_rendered=False)
     largest = max(prompt)
     if largest >= limits.vocab_size:
         raise InvalidRequestError(

@@ -55,10 +55,16 @@ class Tokenizer:
 
     def encode(self, text: str, *, add_special: bool = True) -> Encoding:
         """Tokenize; `add_special` puts BOS in front where the model wants it (not after a chat template)."""
-        # A lone surrogate is legal in JSON and no text; the library would refuse the whole string for it.
-        clean = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        encoding = self._backend.encode(clean, add_special_tokens=add_special)
+        # The library lets go of the interpreter's lock in its batch calls alone: with `encode` a prompt of 900 kB stood
+        # still everything else in the process, `/ready` too, for seconds.
+        (encoding,) = self._backend.encode_batch([_clean(text)], add_special_tokens=add_special)
         return Encoding(encoding.ids, encoding.offsets)
+
+    def ids(self, text: str, *, add_special: bool = True) -> list[int]:
+        """Return the ids of `encode` alone, several times faster."""
+        (encoding,) = self._backend.encode_batch_fast([_clean(text)], add_special_tokens=add_special)
+        ids: list[int] = encoding.ids
+        return ids
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         """Return the text of `ids`; bytes that are no UTF-8 become U+FFFD, ids without a token nothing."""
@@ -104,6 +110,11 @@ class Tokenizer:
             return False
         starts = {start for _, (start, _) in pre_tokenizer.pre_tokenize_str(_CUT_PROBE)}
         return {match.start() for match in _SAFE_CUT.finditer(_CUT_PROBE)} <= starts
+
+
+def _clean(text: str) -> str:
+    # A lone surrogate is legal in JSON and no text; the library would refuse the whole string for it.
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def load_tokenizer(location: ModelLocation, metadata: Mapping[str, Any] | None = None) -> Tokenizer:

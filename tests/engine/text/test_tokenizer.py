@@ -1,6 +1,8 @@
 """Ids, offsets, boundaries and end tokens, from tokenizer.json and from GGUF metadata."""
 
 import json
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -37,10 +39,31 @@ def test_both_formats_give_the_same_ids_and_the_text_back(
 ) -> None:
     encoding = tokenizer.encode(text)
     assert from_gguf.encode(text) == encoding
+    assert tokenizer.ids(text) == from_gguf.ids(text) == encoding.ids
     assert tokenizer.decode(encoding.ids, skip_special=False) == text
     for start, end in encoding.offsets:
         assert 0 <= start < end <= len(text)
     assert [start for start, _ in encoding.offsets] == sorted(start for start, _ in encoding.offsets)
+
+
+@pytest.mark.parametrize("method", ["encode", "ids"])
+def test_a_long_text_holds_up_no_other_thread(tokenizer: Tokenizer, method: str) -> None:
+    text, gaps, is_done = "1" * 150_000, [0.0], threading.Event()
+
+    def tick() -> None:
+        last = time.perf_counter()
+        while not is_done.wait(0.001):
+            gaps.append(time.perf_counter() - last)
+            last = time.perf_counter()
+
+    ticking = threading.Thread(target=tick)
+    ticking.start()
+    started = time.perf_counter()
+    getattr(tokenizer, method)(text)
+    seconds = time.perf_counter() - started
+    is_done.set()
+    ticking.join()
+    assert max(gaps) < 0.7 * seconds, (max(gaps), seconds)
 
 
 def test_offsets_are_in_characters(tokenizer: Tokenizer) -> None:
