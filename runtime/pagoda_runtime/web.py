@@ -1,15 +1,32 @@
 """The HTTP every program has: `/health`, `/metrics`, and a server that says plainly when its port is taken."""
 
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 from pagoda_runtime.metrics import CONTENT_TYPE, Metrics
+
+_log = logging.getLogger(__name__)
 
 
 class PortTakenError(Exception):
     """The address cannot be listened on; the message names it."""
+
+
+def _as_said_by_callers(record: logging.LogRecord) -> bool:
+    """Make one quiet line of what a caller got wrong in HTTP itself: anybody could fill our log with tracebacks."""
+    error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+    if isinstance(error, (HttpProcessingError, web.RequestPayloadError)):
+        record.levelno, record.levelname = logging.INFO, "INFO"
+        record.msg, record.args = "no HTTP that can be understood: %s", (type(error).__name__,)
+        record.exc_info = record.exc_text = None
+    return True
+
+
+_log.addFilter(_as_said_by_callers)
 
 
 def add_common_routes(app: web.Application, metrics: Metrics) -> None:
@@ -32,7 +49,9 @@ async def serving(app: web.Application, host: str, port: int, shutdown_seconds: 
     Raises:
         PortTakenError: the address is in use or not ours.
     """
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=shutdown_seconds, handler_cancellation=True)
+    runner = web.AppRunner(
+        app, access_log=None, logger=_log, shutdown_timeout=shutdown_seconds, handler_cancellation=True
+    )
     await runner.setup()
     try:
         site = web.TCPSite(runner, host, port)

@@ -82,3 +82,18 @@ async def test_every_program_serves_health_and_metrics_and_says_when_its_port_is
         with pytest.raises(PortTakenError, match=f"127.0.0.1:{port}.*choose another port"):
             async with serving(other, "127.0.0.1", port):
                 pass
+
+
+@pytest.mark.parametrize(
+    "said", [b"\x16\x03\x01\x02\x00", b"POST /upper HTTP/1.1\r\nHost: x\r\nContent-Length: abc\r\n\r\n"]
+)
+async def test_what_callers_get_wrong_in_http_is_no_error_of_ours(
+    said: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    async with serving(web.Application(), "127.0.0.1", 0) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(said)
+        assert b" 400 " in await asyncio.wait_for(reader.readline(), 5)
+        writer.close()
+    assert [record for record in caplog.records if record.levelname == "ERROR" or record.exc_info] == []
