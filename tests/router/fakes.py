@@ -22,6 +22,7 @@ from pagoda_router.proxy import Limits
 from pagoda_router.server import Router, running
 
 MODEL = "tiny"
+STREAM = {"stream": True}
 KEY = bytes(range(32))
 TEMPLATE = "ab" * 16
 Behaviour = Callable[[web.Request, "FakePod"], Awaitable[web.StreamResponse]]
@@ -163,6 +164,12 @@ async def hold(request: web.Request, _: FakePod) -> web.StreamResponse:
     return stream
 
 
+async def say_nothing(_: web.Request, __: FakePod) -> web.StreamResponse:
+    """Answer nothing at all."""
+    await asyncio.sleep(60)
+    raise AssertionError
+
+
 def event(index: int) -> bytes:
     return b"data: " + json.dumps({"index": index}).encode() + b"\n\n"
 
@@ -238,6 +245,11 @@ async def routed(
         await until(lambda: all(member.hints.head is not None for member in router.fleet.ready()))
         yield Bench(router, pods, client, folder)
         router.book.check_integrity()
+
+
+async def post(client: aiohttp.ClientSession, url: str, body: bytes) -> bytes:
+    async with client.post(url, data=body) as response:
+        return await response.read()
 
 
 def make_settings(folder: Path, **changes: Any) -> Settings:
