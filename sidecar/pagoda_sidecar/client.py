@@ -86,6 +86,11 @@ class TierClient:
         return self._connection.is_up
 
     @property
+    def has_ram(self) -> bool:
+        """Whether there is a RAM tier now: without one nothing is stored below or loaded from there."""
+        return self._connection.arena.is_mapped
+
+    @property
     def off_reason(self) -> str:
         """Why the RAM tier is off, or all tiers; empty while it can be used."""
         return self._connection.off_reason
@@ -101,7 +106,7 @@ class TierClient:
         Raises:
             TierUnavailable: nothing could be asked.
         """
-        if not self._connection.arena.is_mapped and self._connection.is_up:
+        if not self.has_ram and self.attached:
             return []  # nothing below could be loaded
         with self._connection.call() as (stub, attachment):
             request = pb.LookupRequest(attachment=attachment, addresses=addresses)

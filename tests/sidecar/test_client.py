@@ -10,7 +10,7 @@ import pytest
 
 from pagoda_protocol.tier import LOCK_NAME
 from pagoda_sidecar import client_arena, client_connection
-from pagoda_sidecar.client import TierClient, is_free
+from pagoda_sidecar.client import TierClient, TierUnavailable, is_free
 from tests.sidecar.support import (
     MEBIBYTE,
     ROOT,
@@ -37,6 +37,27 @@ def test_an_engine_knows_whether_its_pool_is_off_and_logs_each_change_once(caplo
         wait_until(lambda: client.pool_off_reason == "")
         said = [record.getMessage() for record in caplog.records if record.getMessage().startswith("pool: ")]
     assert said == ["pool: off: no memcached nodes are configured", "pool: on"]
+
+
+def test_a_pod_without_a_ram_tier_says_so_once_and_at_info(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with sidecar_process(ram_bytes=0) as sidecar:
+        client = TierClient(sidecar.volume, identity())
+        try:
+            wait_until(lambda: client.attached)
+            assert not client.has_ram
+            for _ in range(3):
+                assert client.lookup(chain(1), 1.0) == []
+                with pytest.raises(TierUnavailable):
+                    store(client, chain(1))
+            assert client.attached
+        finally:
+            client.close()
+    said = [record for record in caplog.records if "RAM tier" in record.getMessage()]
+    assert [record.getMessage() for record in said] == [
+        "tiers: RAM tier off: the RAM tier is switched off (ram size 0)"
+    ]
+    assert said[0].levelno == logging.INFO
 
 
 def test_what_a_hand_over_leaves_behind_is_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -86,6 +86,8 @@ class Loader:
         """Return why a load of so many blocks should not even be tried, or None."""
         if not self._access.client.attached:
             return "detached"
+        if not self._access.client.has_ram:
+            return "ram_off"
         seconds = self._throughput.seconds(num_blocks * block_tokens, num_earlier_tokens)
         if self._settings.weigh_loads and seconds is not None and seconds < self._settings.load_overhead_seconds:
             return "short"

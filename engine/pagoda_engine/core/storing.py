@@ -67,6 +67,9 @@ class Storer:
         if not self._access.client.attached:
             self._put_off(chain, "unavailable")
             return
+        if not self._access.client.has_ram:  # as the pool was configured, so no failure; the client says it once
+            self._put_off(chain, "ram_off")
+            return
         room = self._settings.max_store_blocks - self.num_blocks
         self._put_off(chain[room:], "dropped")
         for start in range(0, len(chain[:room]), _BATCH_BLOCKS):

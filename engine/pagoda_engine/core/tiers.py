@@ -39,6 +39,10 @@ class TierClient(Protocol):
     def attached(self) -> bool:
         """Whether calls have a chance now."""
 
+    @property
+    def has_ram(self) -> bool:
+        """Whether there is a RAM tier now: without one nothing is stored below or loaded from there."""
+
     def lookup(self, addresses: Sequence[bytes], timeout_seconds: float) -> list[Part]:
         """Return the longest run present, contiguous from index 0 of `addresses` (a piece of a chain)."""
 

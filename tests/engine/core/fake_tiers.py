@@ -19,6 +19,7 @@ class FakeTiers:
 
     def __init__(self) -> None:
         self.attached = True
+        self.has_ram = True
         self.on_attach: Callable[[], None] | None = None
         self.on_integrity_failure: Callable[[str, str], None] | None = None
         self.ram: dict[bytes, bytes] = {}

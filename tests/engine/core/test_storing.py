@@ -73,6 +73,22 @@ def test_e3_a_failed_store_is_a_miss_later_and_nothing_else():
     assert event.sources["compute"] == 21
 
 
+def test_without_a_ram_tier_nothing_is_tried_and_nothing_is_a_failure(caplog):
+    tiers = FakeTiers()
+    tiers.has_ram = False
+    bench = Bench(tiers=tiers)
+    bench.complete(PROMPT)
+    assert (tiers.stores, tiers.lookups) == ([], [])
+    assert bench.value("pagoda_tier_stores_total", outcome="ram_off") == 5
+    assert bench.value("pagoda_tier_loads_skipped_total", reason="ram_off") == 1
+    assert caplog.messages == []
+    tiers.has_ram = True  # it was being allocated
+    bench.clock.now += 10
+    bench.complete([*PROMPT, 1, 2, 3, 4])
+    bench.run()
+    assert [record.index for batch in tiers.stores for record in batch] == [0, 1, 2, 3, 4, 5]
+
+
 def test_the_queue_is_bounded_and_what_was_dropped_goes_with_the_next_block_of_its_chain():
     tiers = FakeTiers()
     bench = Bench(tiers=tiers, settings=replace(SETTINGS, max_store_blocks=3))
