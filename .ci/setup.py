@@ -92,7 +92,8 @@ def ensure_debian_packages() -> None:
         return
     command = ["apt-get", "install", "-y", "--no-install-recommends", *missing]
     if os.geteuid() != 0:
-        raise SetupError(f"needs Debian packages, please run: sudo {' '.join(command)}")
+        as_root = f"apt-get update && {' '.join(command)}"  # package lists may be empty, as in an image
+        raise SetupError(f"needs Debian packages, please run: sudo sh -c '{as_root}'")
     if shutil.which("apt-get") is None:
         raise SetupError(f"needs {' and '.join(missing)} from this system's packages (there is no apt-get here)")
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}

@@ -80,7 +80,8 @@ def test_who_is_not_root_gets_the_one_command_and_a_status_that_is_not_zero(
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.splitlines() == [
-        "setup: needs Debian packages, please run: sudo apt-get install -y --no-install-recommends memcached"
+        "setup: needs Debian packages, please run: "
+        "sudo sh -c 'apt-get update && apt-get install -y --no-install-recommends memcached'"
     ]
 
 
