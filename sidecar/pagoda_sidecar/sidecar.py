@@ -161,7 +161,10 @@ class Sidecar:
         lapsed = len(tier.leases.lapsed)
         counters.leases.set(len(tier.leases) - lapsed)
         counters.quarantined.set(tier.leases.num_quarantined_slots)
-        counters.evictions.add(tier.index.num_evictions - self._num_evictions, tier="ram")
+        self._count_evictions(tier)
+
+    def _count_evictions(self, tier: RamTier) -> None:
+        self.counters.evictions.add(tier.index.num_evictions - self._num_evictions, tier="ram")
         self._num_evictions = tier.index.num_evictions
 
     def _show_no_tier(self) -> None:
@@ -233,6 +236,7 @@ class Sidecar:
         await self.loads.cancel_all()
         await self.pusher.cancel()
         if self.tier is not None:
+            self._count_evictions(self.tier)
             self.tier = None
             self.hints.set_ram_epoch(None)
 

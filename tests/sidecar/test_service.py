@@ -9,6 +9,7 @@ from pathlib import Path
 import grpc
 import grpc.aio
 import pytest
+import xxhash
 
 from pagoda_protocol.addresses import SELF_TEST_ADDRESS
 from pagoda_protocol.digests import DIGEST_VERSION
@@ -62,8 +63,8 @@ class Peer:
             await self.stub.Attach(self.request(**changes)).read()
         return refused.value.code(), refused.value.details() or ""
 
-    def reserve(self, request_id: str, num_blocks: int) -> pb.ReserveRequest:
-        addresses = chain(num_blocks)
+    def reserve(self, request_id: str, num_blocks: int, seed: int = 0) -> pb.ReserveRequest:
+        addresses = chain(num_blocks, seed)
         parents = [ROOT, *addresses]
         blocks = [
             pb.ReserveRequest.Block(address=address, parent=parents[i], index=i, tokens=4)
@@ -212,6 +213,24 @@ async def test_a_tier_that_is_off_shows_no_blocks_in_the_metrics(peer: Peer) -> 
     peer.sidecar.update_gauges()
     assert peer.sidecar.counters.leases.value() == 0
     assert peer.sidecar.counters.bytes.value(tier="ram") == 0
+
+
+async def test_evictions_count_up_to_the_moment_a_tier_is_let_go(peer: Peer) -> None:
+    await peer.attach()
+    tier = peer.sidecar.tier
+    assert tier is not None
+    untouched = xxhash.xxh3_128_digest(bytes(5000))
+    for seed in range(3):  # each takes half the arena
+        lent = await peer.stub.Reserve(peer.reserve(f"r{seed}", tier.index.num_slots // 2, seed))
+        commit = pb.CommitRequest(attachment=peer.attachment, lease_id=f"r{seed}")
+        for slot in lent.slots:
+            commit.blocks.add(slot=slot.slot, generation=slot.generation, xxh3_128=untouched, payload_bytes=5000)
+        await peer.stub.Commit(commit)
+    assert tier.index.num_evictions > 0
+    peer.sidecar.set_off_reason("pool secret: gone")
+    while peer.sidecar.tier is not None:  # noqa: ASYNC110 - the sidecar tells engines, not us
+        await asyncio.sleep(0.01)
+    assert peer.sidecar.counters.evictions.value(tier="ram") == tier.index.num_evictions
 
 
 async def test_a_commit_of_something_else_than_was_lent_is_refused(peer: Peer) -> None:
