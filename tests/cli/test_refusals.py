@@ -2,6 +2,7 @@
 
 import os
 import socket
+import statistics
 import subprocess
 import sys
 import time
@@ -140,6 +141,33 @@ def test_a_state_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     said = refused(tmp_path, manifests.write(tmp_path / "pool.yaml"), "--state", str(tmp_path / "file" / "state"))
     assert "--state: " in said
     assert "give a folder you may write to" in said
+
+
+def test_refusing_takes_hardly_longer_than_starting_python(tmp_path: Path) -> None:
+    """Under a second as promised, but as a ratio within one run, so that a busy machine changes nothing."""
+    manifest = manifests.write(tmp_path / "pool.yaml")
+    bare, refusal = [], []
+    with socket.create_server(("127.0.0.1", 0)) as other:  # what is found last, after the manifest and the machine
+        port = str(other.getsockname()[1])
+        for _ in range(3):
+            started = time.monotonic()
+            subprocess.run([sys.executable, "-c", "import argparse, yaml"], check=True, timeout=HANG_SECONDS)
+            between = time.monotonic()
+            refused(tmp_path, manifest, "--port", port)
+            bare.append(between - started)
+            refusal.append(time.monotonic() - between)
+    assert statistics.median(refusal) < 10 * statistics.median(bare)
+
+
+def test_refusing_imports_nothing_that_is_slow_to_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        said = refused(tmp_path, manifests.write(tmp_path / "pool.yaml"), "--port", port)
+    lines = [line for line in said.splitlines() if line.startswith("import time:")]
+    packages = {line.rpartition("|")[2].strip().partition(".")[0] for line in lines}
+    assert {"yaml", "pagoda_cli"} <= packages
+    assert packages.isdisjoint({"rich", "aiohttp", "grpc", "torch", "numpy", "pagoda_engine", "pagoda_router"})
 
 
 @pytest.mark.parametrize("port", ["-1", "65536", "http", "1e3"])
