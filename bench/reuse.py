@@ -56,7 +56,11 @@ def run(quick: bool, folder: Path) -> Result:
         for arm, values in times.items()
     ]
     goals = [
-        Goal(f"TTFT of a repeated {length:,}-token prefix from {arm}, times lower than computed", row["times_faster"], goal)
+        Goal(
+            f"TTFT of a repeated {length:,}-token prefix from {arm}, times lower than computed",
+            row["times_faster"],
+            goal,
+        )
         for row in rows
         for arm, goal in GOALS.items()
         if row["source"] == arm

@@ -12,10 +12,6 @@ from collections.abc import Mapping, Sequence
 
 ADDRESS_BYTES = 32
 
-# Extra keys a block may depend on beside its tokens, by tag. A tag is never reused for another meaning.
-EXTRA_IMAGE = 1
-EXTRA_PROMPT_EMBEDDING = 2
-
 
 def block_address(parent: bytes, tokens: Sequence[int], extras: Mapping[int, bytes] | None = None) -> bytes:
     """Return the 32-byte address of the block holding `tokens` after `parent`.

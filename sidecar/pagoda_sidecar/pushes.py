@@ -57,7 +57,6 @@ class Pusher:
     def loaded(self, tier: RamTier, block: Block) -> None:
         """A load hit `block` and with it its chain."""
         for link in _front_first(tier, block):
-            link.num_loads += 1
             self._offer(tier, link)
 
     def touched(self, tier: RamTier, address: bytes) -> None:

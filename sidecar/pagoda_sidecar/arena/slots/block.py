@@ -29,7 +29,6 @@ class Block:
     is_rooted: bool = False
     is_pushed: bool = False  # the pool acknowledged it in this life
     num_uses: int = 0
-    num_loads: int = 0
     num_touches: int = 0
     last_use: int = 0
     heap_stamp: int = 0
