@@ -5,9 +5,11 @@ heavy is imported here: a wrong flag is reported in milliseconds.
 """
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from pagoda_runtime.arguments import folder, port, seconds, text, whole_number
 
 KV_DTYPES = ("Auto", "Float32", "BFloat16")
 
@@ -56,10 +58,10 @@ def build_parser() -> argparse.ArgumentParser:
         description="Serve one model over OpenAI's API with a paged, prefix-shared, tiered KV cache.",
         allow_abbrev=False,
     )
-    text, folder, size = _nonempty, _path, _at_least(1)
+    size = whole_number(1)
     parser.add_argument("--name", type=text, required=True, help="the pod's name")
     parser.add_argument("--host", type=text, required=True, help="the address to listen on")
-    parser.add_argument("--port", type=_port, required=True, help="the port to listen on; 0 takes a free one")
+    parser.add_argument("--port", type=port, required=True, help="the port to listen on; 0 takes a free one")
     parser.add_argument("--model-name", type=text, required=True, help='what clients put in "model"')
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--model-package", type=text, help="an installed Python package that holds the weights")
@@ -74,7 +76,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-batch-tokens", type=size, required=True, help="tokens computed in one step")
     parser.add_argument("--max-sequences", type=size, required=True, help="sequences in one step")
     parser.add_argument("--threads", type=size, required=True, help="threads that compute")
-    parser.add_argument("--drain-seconds", type=_seconds, required=True, help="how long streams may go on at the end")
+    parser.add_argument("--drain-seconds", type=seconds, required=True, help="how long streams may go on at the end")
     parser.add_argument("--exact", action="store_true", help="KV is a function of a block's tokens alone")
     return parser
 
@@ -82,43 +84,3 @@ def build_parser() -> argparse.ArgumentParser:
 def parse(argv: Sequence[str] | None = None) -> Arguments:
     """Read the command line; a mistake ends the process with status 2 and says what would be right."""
     return Arguments(**vars(build_parser().parse_args(argv)))
-
-
-def _at_least(low: int) -> Callable[[str], int]:
-    def integer(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = low - 1
-        if value < low:
-            raise argparse.ArgumentTypeError(f"expected an integer of at least {low}, got {text!r}")
-        return value
-
-    return integer
-
-
-def _port(text: str) -> int:
-    value = int(text) if text.isascii() and text.isdigit() else -1
-    if not 0 <= value < 2**16:
-        raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, got {text!r}")
-    return value
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number of seconds of at least 0, got {text!r}")
-    return value
-
-
-def _nonempty(text: str) -> str:
-    if not text:
-        raise argparse.ArgumentTypeError("must not be empty")
-    return text
-
-
-def _path(text: str) -> Path:
-    return Path(_nonempty(text))

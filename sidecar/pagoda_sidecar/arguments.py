@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pagoda_runtime.arguments import folder, port, text, whole_number
+
 
 @dataclass(frozen=True)
 class Arguments:
@@ -24,23 +26,18 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "pagoda_sidecar", description="Keeps KV blocks alive below the device.", allow_abbrev=False
     )
-    parser.add_argument("--name", required=True, help="the pod's name, for logs")
-    parser.add_argument("--host", required=True, help="where HTTP is served")
-    parser.add_argument("--port", required=True, type=int, help="HTTP port; 0 takes a free one")
-    parser.add_argument("--volume", required=True, type=Path, help="folder shared with the engine, memory-backed")
-    parser.add_argument("--secret-dir", required=True, type=Path, help="folder with the pool secret")
-    parser.add_argument("--settings-dir", required=True, type=Path, help="folder with pool-nodes.json")
-    parser.add_argument("--ram-bytes", required=True, type=_size, help="size of the RAM tier; 0 switches it off")
+    parser.add_argument("--name", required=True, type=text, help="the pod's name, for logs")
+    parser.add_argument("--host", required=True, type=text, help="where HTTP is served")
+    parser.add_argument("--port", required=True, type=port, help="HTTP port; 0 takes a free one")
+    parser.add_argument("--volume", required=True, type=folder, help="folder shared with the engine, memory-backed")
+    parser.add_argument("--secret-dir", required=True, type=folder, help="folder with the pool secret")
+    parser.add_argument("--settings-dir", required=True, type=folder, help="folder with pool-nodes.json")
+    parser.add_argument(
+        "--ram-bytes", required=True, type=whole_number(0), help="size of the RAM tier; 0 switches it off"
+    )
     return parser
 
 
 def parse(argv: Sequence[str] | None = None) -> Arguments:
     """Read the command line; exits with a usage message when it is wrong."""
     return Arguments(**vars(build_parser().parse_args(argv)))
-
-
-def _size(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError("expected 0 or more bytes")
-    return value

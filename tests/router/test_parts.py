@@ -37,7 +37,7 @@ def test_all_flags_are_read() -> None:
 @pytest.mark.parametrize(
     ("flag", "value", "message"),
     [
-        ("--port", "70000", "--port: expected a port"),
+        ("--port", "70000", "--port: expected a whole number from 0 to 65535"),
         ("--policy", "Random", "--policy: invalid choice"),
         ("--block-tokens", "0", "--block-tokens: expected a whole number of at least 1"),
         ("--drain-seconds", "nan", "--drain-seconds: expected seconds"),
