@@ -225,6 +225,40 @@ def num_failures(sidecar: SidecarProcess) -> float:
     return sum(float(line.split()[-1]) for line in lines if line.startswith("pagoda_integrity_failures_total{"))
 
 
+def test_a_slot_that_is_reused_during_the_copy_is_a_miss_even_if_its_bytes_are_whole(sidecar: SidecarProcess) -> None:
+    """The seqlock's second look: what was copied belongs to the address only if the generation stood all the time."""
+    addresses = chain(3)
+    seen: list[int] = []
+
+    def sink(position: int, view: memoryview) -> None:
+        seen.append(position)
+        if position == 1:
+            change_generation(sidecar.volume / "arena", addresses[1], +1)
+
+    with client_of(sidecar) as client:
+        store(client, addresses)
+        result = client.load(ROOT, addresses, 0, 3, sink, 5.0, lambda: False)
+        change_generation(sidecar.volume / "arena", addresses[1], -1)
+        assert seen == [0, 1]
+        assert (result.sources, result.reason) == (["ram"], "generation")
+        assert client.num_integrity_failures == 0, "nothing was damaged"
+        assert load(client, addresses).sources == ["ram"] * 3
+
+
+def change_generation(path: Path, address: bytes, step: int) -> None:
+    """Add `step` to the generation in the header table's entry of `address`."""
+    with path.open("r+b") as file:
+        _, geometry = unpack_superblock(file.read(SUPERBLOCK_BYTES))
+        for slot in range(geometry.num_slots):
+            file.seek(geometry.entry_offset(slot))
+            entry = file.read(160)
+            if address in entry:
+                file.seek(geometry.entry_offset(slot) + 8)
+                file.write((int.from_bytes(entry[8:16], "little") + step).to_bytes(8, "little"))
+                return
+    raise AssertionError("no slot holds the address")
+
+
 def flip_bit(path: Path, address: bytes, part: str) -> None:
     """Flip one bit of the record of `address` in the arena, through a file descriptor as a stray write would."""
     with path.open("r+b") as file:

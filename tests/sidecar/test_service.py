@@ -258,3 +258,20 @@ async def test_a_repeated_report_is_ignored(peer: Peer) -> None:
     stored = peer.sidecar.table.get(b"d" * 16)
     assert stored is not None
     assert stored.heat == 1.0
+
+
+async def test_a_use_reported_before_the_copy_was_committed_brings_the_block_to_the_pool(peer: Peer) -> None:
+    await peer.attach()
+    lent = (await peer.stub.Reserve(peer.reserve("r1", 1))).slots
+    await peer.stub.Report(pb.ReportRequest(attachment=peer.attachment, sequence=1, touched=chain(1) * 2))
+    commit = pb.CommitRequest(attachment=peer.attachment, lease_id="r1")
+    digest = xxhash.xxh3_128_digest(peer.sidecar.tier.arena.payload(lent[0].slot)[:5000])
+    commit.blocks.add(slot=lent[0].slot, generation=lent[0].generation, xxh3_128=digest, payload_bytes=5000)
+    assert not (await peer.stub.Commit(commit)).refused_slots
+    pool = peer.sidecar.pool
+    assert isinstance(pool, FakePool)
+    for _ in range(500):
+        if pool.records:
+            break
+        await asyncio.sleep(0.01)
+    assert list(pool.records) == chain(1)
