@@ -27,6 +27,8 @@ RECORD_HEADER_BYTES = 128
 MAGIC = b"PGDK"
 VERSION = 1
 CODEC_RAW = 0
+# How a payload is encoded, by the name that manifests and namespaces use.
+CODECS = {"Raw": CODEC_RAW, "Int8": 1, "Int4": 2, "Fp8": 3, "Nvfp4": 4}
 
 _LAYOUT = struct.Struct("<4sBBH16s32s16sIIIQ16s16s")
 _CRC = struct.Struct("<I")

@@ -301,4 +301,6 @@ def _load_message(load: LoadReport | None) -> pb.ReportRequest.Load | None:
         outstanding_seconds=load.outstanding_seconds,
         prefill_tokens_per_second=load.prefill_tokens_per_second,
         free_work_seconds=load.free_work_seconds,
+        ram_seconds_per_token=load.ram_seconds_per_token,
+        disk_seconds_per_token=load.disk_seconds_per_token,
     )

@@ -88,3 +88,5 @@ class LoadReport:
     outstanding_seconds: float
     prefill_tokens_per_second: float
     free_work_seconds: float  # work it holds without slowing others by more than 20 %
+    ram_seconds_per_token: float = 0.0  # what loading a token has cost lately; 0 while unknown
+    disk_seconds_per_token: float = 0.0

@@ -32,12 +32,14 @@ class _TierNameEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TierName.Val
     DESCRIPTOR: _descriptor.EnumDescriptor
     TIER_NAME_UNSPECIFIED: _TierName.ValueType  # 0
     TIER_NAME_RAM: _TierName.ValueType  # 2
+    TIER_NAME_DISK: _TierName.ValueType  # 3
     TIER_NAME_POOL: _TierName.ValueType  # 4
 
 class TierName(_TierName, metaclass=_TierNameEnumTypeWrapper): ...
 
 TIER_NAME_UNSPECIFIED: TierName.ValueType  # 0
 TIER_NAME_RAM: TierName.ValueType  # 2
+TIER_NAME_DISK: TierName.ValueType  # 3
 TIER_NAME_POOL: TierName.ValueType  # 4
 Global___TierName: _TypeAlias = TierName  # noqa: Y015
 
@@ -122,6 +124,7 @@ class AttachEvent(_message.Message):
     SLOT_BYTES_FIELD_NUMBER: _builtins.int
     RAM_OFF_REASON_FIELD_NUMBER: _builtins.int
     POOL_OFF_REASON_FIELD_NUMBER: _builtins.int
+    DISK_OFF_REASON_FIELD_NUMBER: _builtins.int
     attachment: _builtins.bytes
     """16 bytes; also the device epoch"""
     arena_epoch: _builtins.bytes
@@ -134,6 +137,8 @@ class AttachEvent(_message.Message):
     """empty while the RAM tier is on"""
     pool_off_reason: _builtins.str
     """empty while the pool tier is on"""
+    disk_off_reason: _builtins.str
+    """empty while the disk tier is on"""
     def __init__(
         self,
         *,
@@ -143,10 +148,11 @@ class AttachEvent(_message.Message):
         slot_bytes: _builtins.int = ...,
         ram_off_reason: _builtins.str = ...,
         pool_off_reason: _builtins.str = ...,
+        disk_off_reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arena_epoch", b"arena_epoch", "arena_path", b"arena_path", "attachment", b"attachment", "pool_off_reason", b"pool_off_reason", "ram_off_reason", b"ram_off_reason", "slot_bytes", b"slot_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arena_epoch", b"arena_epoch", "arena_path", b"arena_path", "attachment", b"attachment", "disk_off_reason", b"disk_off_reason", "pool_off_reason", b"pool_off_reason", "ram_off_reason", b"ram_off_reason", "slot_bytes", b"slot_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -674,12 +680,17 @@ class ReportRequest(_message.Message):
         OUTSTANDING_SECONDS_FIELD_NUMBER: _builtins.int
         PREFILL_TOKENS_PER_SECOND_FIELD_NUMBER: _builtins.int
         FREE_WORK_SECONDS_FIELD_NUMBER: _builtins.int
+        RAM_SECONDS_PER_TOKEN_FIELD_NUMBER: _builtins.int
+        DISK_SECONDS_PER_TOKEN_FIELD_NUMBER: _builtins.int
         num_running: _builtins.int
         num_waiting: _builtins.int
         outstanding_seconds: _builtins.float
         prefill_tokens_per_second: _builtins.float
         free_work_seconds: _builtins.float
         """work the pod holds without slowing others by more than 20 %"""
+        ram_seconds_per_token: _builtins.float
+        """what loading a token has cost lately; 0 while unknown"""
+        disk_seconds_per_token: _builtins.float
         def __init__(
             self,
             *,
@@ -688,10 +699,12 @@ class ReportRequest(_message.Message):
             outstanding_seconds: _builtins.float = ...,
             prefill_tokens_per_second: _builtins.float = ...,
             free_work_seconds: _builtins.float = ...,
+            ram_seconds_per_token: _builtins.float = ...,
+            disk_seconds_per_token: _builtins.float = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["free_work_seconds", b"free_work_seconds", "num_running", b"num_running", "num_waiting", b"num_waiting", "outstanding_seconds", b"outstanding_seconds", "prefill_tokens_per_second", b"prefill_tokens_per_second"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["disk_seconds_per_token", b"disk_seconds_per_token", "free_work_seconds", b"free_work_seconds", "num_running", b"num_running", "num_waiting", b"num_waiting", "outstanding_seconds", b"outstanding_seconds", "prefill_tokens_per_second", b"prefill_tokens_per_second", "ram_seconds_per_token", b"ram_seconds_per_token"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -702,6 +715,7 @@ class ReportRequest(_message.Message):
     DEVICE_REMOVED_FIELD_NUMBER: _builtins.int
     LOAD_FIELD_NUMBER: _builtins.int
     TOUCHED_FIELD_NUMBER: _builtins.int
+    PARKED_FIELD_NUMBER: _builtins.int
     attachment: _builtins.bytes
     sequence: _builtins.int
     """a repeat is ignored"""
@@ -717,6 +731,10 @@ class ReportRequest(_message.Message):
     def touched(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """addresses at whose end a request hit or ended: heat and recency"""
 
+    @_builtins.property
+    def parked(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """addresses at whose end a session was parked or preempted: kept before others"""
+
     def __init__(
         self,
         *,
@@ -727,10 +745,11 @@ class ReportRequest(_message.Message):
         device_removed: _abc.Iterable[_builtins.bytes] | None = ...,
         load: Global___ReportRequest.Load | None = ...,
         touched: _abc.Iterable[_builtins.bytes] | None = ...,
+        parked: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["load", b"load"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment", b"attachment", "device_added", b"device_added", "device_removed", b"device_removed", "load", b"load", "rows", b"rows", "sequence", b"sequence", "touched", b"touched"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment", b"attachment", "device_added", b"device_added", "device_removed", b"device_removed", "load", b"load", "parked", b"parked", "rows", b"rows", "sequence", b"sequence", "touched", b"touched"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
