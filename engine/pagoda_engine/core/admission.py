@@ -19,6 +19,8 @@ def check(request: NewRequest, facts: ModelFacts, settings: EngineSettings) -> N
     """
     if len(request.root) != ADDRESS_BYTES:
         raise ValueError(f"root: expected {ADDRESS_BYTES} bytes, got {len(request.root)}")
+    if request.crossing is not None and request.crossing.block_index < 1:
+        raise ValueError("crossing: expected at least one block before it")
     if not request.prompt:
         raise RequestRejected("invalid_value", "The prompt is empty: it must have at least one token.", "prompt")
     if request.max_tokens < 1:

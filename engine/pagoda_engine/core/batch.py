@@ -79,7 +79,7 @@ class Batch:
             self.supply.supplied(request, item.num_tokens, COMPUTE)
             added = self.residency.publish_computed(request)
             if self.storer is not None:
-                self.storer.offer(added, request.block_tokens, request.new.tenant_tag)
+                self.storer.offer(added, request.block_tokens, request.tag_of)
             if token is not None:
                 self._generated(request, token)
 

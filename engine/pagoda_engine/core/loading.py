@@ -155,7 +155,8 @@ class Loader:
         parent, added = job.parent, []
         for offset in range(len(job.sources)):
             address, page = job.addresses[job.first + offset], job.pages[offset]
-            parent = self._residency.table.publish(address, job.request.new.root, parent, job.blocks[offset], page)
+            root = job.request.root_of(job.first + offset)
+            parent = self._residency.table.publish(address, root, parent, job.blocks[offset], page)
             if parent is None:
                 break
             self._residency.claims.fulfil(address)

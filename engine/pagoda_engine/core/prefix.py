@@ -21,7 +21,7 @@ class Block:
     """A full block on the device. Valid while it is held by somebody or in the table."""
 
     address: bytes
-    root: bytes
+    root: bytes  # of its scope's part of the chain: differs from the parent's where a public prefix ends
     parent: "Block | None"
     index: int  # in its chain
     page: int

@@ -21,17 +21,27 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Crossing:
+    """Where a chain leaves a public prefix: from block `block_index` on it follows on `root` and is a tenant's own."""
+
+    block_index: int  # at least 1
+    root: bytes  # 32 bytes: what `pagoda_protocol.tenants.crossing` makes of the address before it
+    tenant_tag: int  # u64
+
+
+@dataclass(frozen=True)
 class NewRequest:
     """What a caller wants. `prompt` must not change while the request lives."""
 
     request_id: str  # unique among the requests that live
     prompt: Sequence[int]
     root: bytes  # 32 bytes: what the caller's chain of blocks starts from
-    tenant_tag: int  # u64
+    tenant_tag: int  # u64, of the blocks before the crossing
     sampling: Sampling
     max_tokens: int  # tokens to generate at most, at least 1
     stop_token_ids: frozenset[int]
     arrival: float  # on the engine's clock
+    crossing: Crossing | None = None  # None: the whole chain is in one scope
     replay_cause: str | None = None  # "n" for the second and further choices of one client request
 
 
@@ -136,9 +146,20 @@ class Request:
         """The tokens of full block `index`."""
         return tuple(self.tokens[index * self.block_tokens : (index + 1) * self.block_tokens])
 
+    def root_of(self, index: int) -> bytes:
+        """What the part of the chain that block `index` belongs to starts from: it tells scopes apart."""
+        crossing = self.new.crossing
+        return self.new.root if crossing is None or index < crossing.block_index else crossing.root
+
+    def tag_of(self, index: int) -> int:
+        """The tenant tag of block `index`."""
+        crossing = self.new.crossing
+        return self.new.tenant_tag if crossing is None or index < crossing.block_index else crossing.tenant_tag
+
     def address(self, index: int) -> bytes:
         """The address of full block `index`, all of whose tokens are known."""
-        while len(self.addresses) <= index:
-            parent = self.addresses[-1] if self.addresses else self.new.root
-            self.addresses.append(block_address(parent, self.block(len(self.addresses))))
+        while (following := len(self.addresses)) <= index:
+            root = self.root_of(following)
+            is_first = following == 0 or root != self.root_of(following - 1)
+            self.addresses.append(block_address(root if is_first else self.addresses[-1], self.block(following)))
         return self.addresses[index]

@@ -26,7 +26,7 @@ class Residency:
         """Return the block that follows the request's last full one, if the device holds it."""
         index = len(request.blocks)
         parent = request.blocks[-1] if request.blocks else None
-        return self.table.find(request.address(index), request.new.root, parent, request.block(index))
+        return self.table.find(request.address(index), request.root_of(index), parent, request.block(index))
 
     def adopt(self, request: Request, block: Block) -> None:
         """Let the request use `block` as its next full one, in place of a page it may have there."""
@@ -45,7 +45,7 @@ class Residency:
         index = len(request.blocks)
         address = request.address(index)
         parent = request.blocks[-1] if request.blocks else None
-        block = self.table.publish(address, request.new.root, parent, request.block(index), page)
+        block = self.table.publish(address, request.root_of(index), parent, request.block(index), page)
         if block is None:
             request.is_private = True
             return None

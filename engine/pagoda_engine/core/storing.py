@@ -59,8 +59,11 @@ class Storer:
         if source == "ram":
             block.stored_epoch = self._epoch
 
-    def offer(self, blocks: Sequence[Block], block_tokens: int, tenant_tag: int) -> None:
-        """Store `blocks`, consecutive in one chain, and those of their ancestors that are not below yet."""
+    def offer(self, blocks: Sequence[Block], block_tokens: int, tag_of: Callable[[int], int]) -> None:
+        """Store `blocks`, consecutive in one chain, and those of their ancestors that are not below yet.
+
+        `tag_of` gives the tenant tag of a block by its index in the chain.
+        """
         if not blocks:
             return
         chain = self._missing_ancestors(blocks[0]) + [block for block in blocks if self._is_missing(block)]
@@ -73,7 +76,7 @@ class Storer:
         room = self._settings.max_store_blocks - self.num_blocks
         self._put_off(chain[room:], "dropped")
         for start in range(0, len(chain[:room]), _BATCH_BLOCKS):
-            self._start(chain[:room][start : start + _BATCH_BLOCKS], block_tokens, tenant_tag)
+            self._start(chain[:room][start : start + _BATCH_BLOCKS], block_tokens, tag_of)
 
     def finish(self, job: StoreJob) -> None:
         """Release the pages and note what is known to lie below."""
@@ -110,13 +113,13 @@ class Storer:
         if blocks and outcome is not None:
             self._count(outcome, len(blocks))
 
-    def _start(self, blocks: list[Block], block_tokens: int, tenant_tag: int) -> None:
+    def _start(self, blocks: list[Block], block_tokens: int, tag_of: Callable[[int], int]) -> None:
         records = []
         for block in blocks:
             block.is_storing = True
             self._residency.table.hold(block.page)
             parent = block.root if block.parent is None else block.parent.address
-            records.append(BlockRecord(block.address, parent, block.index, block_tokens, tenant_tag))
+            records.append(BlockRecord(block.address, parent, block.index, block_tokens, tag_of(block.index)))
         job = StoreJob(blocks, records, self._epoch)
         self.jobs.add(job)
         self.num_blocks += len(blocks)

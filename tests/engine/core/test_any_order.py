@@ -3,12 +3,14 @@
 (E2, E4, E8, E9, E11, E18, E20, E21, E22: their whole kind, on small devices where everything collides.)
 """
 
+import hashlib
 from dataclasses import replace
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from pagoda_engine.core.request import Crossing
 from pagoda_engine.core.tiers import DigestRow
 from tests.engine.core.bench import SETTINGS, Bench
 from tests.engine.core.fake_tiers import FakeTiers
@@ -30,9 +32,18 @@ requests = st.fixed_dictionaries(
         "max_tokens": st.integers(1, 20),
         "root": st.sampled_from(ROOTS),
         "seed": st.integers(0, 3),
+        "public_blocks": st.integers(0, 2),
         "stop_token_ids": st.frozensets(st.integers(0, VOCABULARY - 1), max_size=1),
     }
 )
+
+
+def crossing(public_blocks, **values):
+    """Let the chain cross after so many blocks, to a root that follows from what lies before, as a real one does."""
+    if not 0 < public_blocks <= len(values["prompt"]) // BLOCK_TOKENS:
+        return values
+    before = str((values["root"], values["prompt"][: public_blocks * BLOCK_TOKENS])).encode()
+    return values | {"crossing": Crossing(public_blocks, hashlib.sha256(before).digest(), 9)}
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -61,7 +72,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(some=st.lists(requests, min_size=1, max_size=4))
     def submit(self, some):
         for values in some:
-            self.bench.submit(**values)
+            self.bench.submit(**crossing(**values))
 
     @rule()
     def step(self):
