@@ -134,7 +134,7 @@ def check_report(request: pb.ReportRequest) -> None:
     for index, row in enumerate(request.rows):
         _length(f"rows[{index}].digest", row.digest, DIGEST_BYTES)
         _length(f"rows[{index}].address", row.address, ADDRESS_BYTES)
-    for name in ("device_added", "device_removed", "touched"):
+    for name in ("device_added", "device_removed", "touched", "parked"):
         addresses(name, getattr(request, name))
 
 

@@ -228,6 +228,9 @@ class TierService(TierServicer):
                 if (block := tier.index.sealed(address)) is not None:
                     tier.index.use(block)
                 self._sidecar.pusher.touched(tier, address)
+        if tier is not None:
+            for address in request.parked:
+                tier.park(address)
         if request.HasField("load"):
             load = request.load
             hints.report_load(

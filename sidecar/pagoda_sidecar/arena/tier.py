@@ -7,7 +7,7 @@ Write protocol of a slot: take (index) → invalidate (header table, new generat
 arena-wide and never return: high half the boot count, low half a counter.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import xxhash
 
@@ -22,6 +22,8 @@ from pagoda_sidecar.arena.slots.leases import Lease, Leases
 from pagoda_sidecar.arena.slots.policy import HeatedLru
 
 LEASE_SECONDS = 30.0
+# The most of the tier that parked chains may hold before others
+PARKED_SHARE = 0.5
 
 
 class RamTier:
@@ -143,6 +145,16 @@ class RamTier:
         self.index.drop(block)
         self.index.unreference(block)
 
+    def park(self, address: bytes) -> None:
+        """Keep the chain that ends at `address` before others until it is used again; unknown addresses are fine."""
+        block = self.index.sealed(address)
+        if block is not None:
+            self.index.park(block, int(self.index.num_slots * PARKED_SHARE))
+
+    def set_shares(self, shares: Mapping[int, float]) -> None:
+        """Cap what the blocks of each tenant tag may hold, as a share of all slots; tags not named have no cap."""
+        self.index.caps = {tag: max(1, int(share * self.index.num_slots)) for tag, share in shares.items()}
+
     def settle(self, lease_id: str) -> None:
         """The engine no longer touches the lease's slots, whatever became of it. Unknown ids are fine."""
         lease = self.leases.settle(lease_id)
@@ -208,10 +220,9 @@ class RamTier:
                 assert self._headers.is_writable(block.slot, block.generation)
 
     def _take(self, new: NewBlock, lease: int) -> Block | None:
-        block = self.index.take(new.address, new.parent, new.index, new.tokens)
+        block = self.index.take(new.address, new.parent, new.index, new.tokens, new.tenant_tag)
         if block is None:
             return None
-        block.tenant_tag = new.tenant_tag
         block.generation = self._next_generation
         self._next_generation += 1
         assert self._next_generation >> 32 == self.arena.boot_count, "generations of one boot are used up"

@@ -28,6 +28,8 @@ class Block:
     # Whether every block before it lies in this tier as well
     is_rooted: bool = False
     is_pushed: bool = False  # the pool acknowledged it in this life
+    is_on_disk: bool = False  # the disk tier holds a copy
+    is_parked: bool = False  # kept before others: its session is idle, preempted or handed over
     num_uses: int = 0
     num_touches: int = 0
     last_use: int = 0

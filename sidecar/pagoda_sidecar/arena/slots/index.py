@@ -14,7 +14,7 @@ half that headers carry as parent; a second address with the same half is refuse
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 
 from pagoda_sidecar.arena.slots.block import KEY_BYTES, Block
@@ -32,6 +32,8 @@ class RamIndex:
         self.on_residency: Callable[[bytes], None] = lambda address: None
         # Called with a slot whose content is void from now on, before it can be taken again
         self.on_void: Callable[[int], None] = lambda slot: None
+        # Most slots per tenant tag; a tag without a cap is bounded by the tier alone
+        self.caps: Mapping[int, int] = {}
         self._policy = policy
         self._free = list(range(num_slots - 1, -1, -1))
         self._blocks: dict[bytes, Block] = {}
@@ -39,6 +41,7 @@ class RamIndex:
         self._nameless: set[Block] = set()
         self._heap: list[tuple[float, int, int, Block]] = []
         self._order = count()
+        self._parked: dict[bytes, Block] = {}  # least recently parked first
 
     def __len__(self) -> int:
         return len(self._blocks)
@@ -94,14 +97,16 @@ class RamIndex:
         self._free = [slot for slot in reversed(range(self.num_slots)) if slot not in taken]
         return twice
 
-    def take(self, address: bytes, parent: bytes, index: int, tokens: int) -> Block | None:
+    def take(self, address: bytes, parent: bytes, index: int, tokens: int, tenant_tag: int = 0) -> Block | None:
         """Name a new pending block with one reference, in a free slot or that of the lowest-ranked leaf.
 
-        Returns None when no slot can be had or the address is there already.
+        A tenant at its cap makes room among its own. Returns None when no slot can be had or the address is there
+        already.
         """
-        if address[:KEY_BYTES] in self._blocks or (not self._free and not self._evict()):
+        if address[:KEY_BYTES] in self._blocks or not self._make_room(tenant_tag):
             return None
-        block = Block(address, parent[:KEY_BYTES], index, tokens, self._free.pop(), references=1)
+        slot = self._free.pop()
+        block = Block(address, parent[:KEY_BYTES], index, tokens, slot, tenant_tag=tenant_tag, references=1)
         self._name(block)
         return block
 
@@ -120,8 +125,42 @@ class RamIndex:
     def use(self, block: Block) -> None:
         """Record a use of the sealed `block` and of its whole chain, which is used with it."""
         for link in reversed(list(self.chain(block))):
+            self._unpark(link)
             self._policy.use(link)
             self._offer(link)
+
+    def next_victims(self, limit: int) -> list[Block]:
+        """Return the blocks that eviction would take next, each chain from its end. Changes nothing."""
+        victims: list[Block] = []
+        gone: set[bytes] = set()
+        order = count()
+        heap = [(rank, next(order), block) for rank, stamp, _, block in self._heap if stamp == block.heap_stamp]
+        heapq.heapify(heap)
+        while heap and len(victims) < limit:
+            block = heapq.heappop(heap)[2]
+            if block.references or not block.is_sealed or self._children.get(block.key, set()) - gone:
+                continue
+            victims.append(block)
+            gone.add(block.key)
+            parent = self.parent_of(block)
+            if parent is not None:
+                heapq.heappush(heap, (self._policy.rank(parent), next(order), parent))
+        return victims
+
+    def park(self, block: Block, limit: int) -> None:
+        """Keep the chain of `block` before others until it is used again, at most `limit` blocks in all."""
+        for link in self.chain(block):
+            self._parked.pop(link.key, None)
+            self._parked[link.key] = link
+            link.is_parked = True
+            self._offer(link)
+        while len(self._parked) > limit:
+            self._unpark(next(iter(self._parked.values())))
+
+    def _unpark(self, block: Block) -> None:
+        if self._parked.pop(block.key, None) is not None:
+            block.is_parked = False
+            self._offer(block)
 
     def reference(self, block: Block) -> None:
         """Keep the slot of `block` from being reused."""
@@ -147,13 +186,27 @@ class RamIndex:
         else:
             self._release(block)
 
+    def _make_room(self, tenant_tag: int) -> bool:
+        cap = self.caps.get(tenant_tag)
+        if cap is not None:
+            own = [block for block in (*self, *self._nameless) if block.tenant_tag == tenant_tag]
+            for _ in range(len(own) + 1 - cap):
+                leaves = [block for block in own if self._is_evictable(block)]
+                if not leaves:
+                    return False
+                self._expel(min(leaves, key=self._policy.rank))
+        return bool(self._free) or self._evict()
+
+    def _expel(self, block: Block) -> None:
+        self.num_evictions += 1
+        self._unname(block)
+        self._release(block)
+
     def _evict(self) -> bool:
         while self._heap:
             _, stamp, _, block = heapq.heappop(self._heap)
             if stamp == block.heap_stamp and self._is_evictable(block):
-                self.num_evictions += 1
-                self._unname(block)
-                self._release(block)
+                self._expel(block)
                 return True
         return False
 
@@ -177,6 +230,7 @@ class RamIndex:
     def _unname(self, block: Block) -> None:
         block.is_named = False
         self.num_sealed -= block.is_sealed
+        self._parked.pop(block.key, None)
         del self._blocks[block.key]
         siblings = self._children[block.parent]
         siblings.discard(block.key)

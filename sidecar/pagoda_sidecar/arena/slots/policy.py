@@ -38,5 +38,6 @@ class HeatedLru:
         block.last_use = self._clock
 
     def rank(self, block: Block) -> float:
-        """Return its last use, moved on by its heat."""
-        return block.last_use + self._doubling * min(math.log2(max(1, block.num_uses)), self.MAX_DOUBLINGS)
+        """Return its last use, moved on by its heat; parked blocks stand behind all others."""
+        kept = 2.0**40 if block.is_parked else 0.0
+        return kept + block.last_use + self._doubling * min(math.log2(max(1, block.num_uses)), self.MAX_DOUBLINGS)
