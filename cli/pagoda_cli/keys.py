@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pagoda_cli.state import StateFolder, private_folder, write_private
 from pagoda_protocol import tenants
-from pagoda_protocol.pool.spec import InferencePool
+from pagoda_protocol.pool.spec import ExternalPool, InferencePool
 
 
 def secret_name(pool: InferencePool) -> str:
@@ -27,6 +27,8 @@ def secret_problems(pool: InferencePool, state: StateFolder) -> list[str]:
     if pool.tenancy.api_keys_secret_name is not None:
         file = state.secret(pool.tenancy.api_keys_secret_name) / tenants.TENANTS_KEY
         problems += [f"spec.tenancy.apiKeysSecretRef.name: {line}" for line in _tenants_problems(file)]
+    for key, name, files in _node_secrets(pool):
+        problems += [f"spec.cache.pool.external.{key}.name: {line}" for line in _missing(state.secret(name), files)]
     return problems
 
 
@@ -46,6 +48,22 @@ def prepare_secrets(pool: InferencePool, state: StateFolder) -> None:
     for file in files:
         file.chmod(0o600)  # one that the user brought may allow more
     write_private(state.router_secret / tenants.DIGEST_SECRET_KEY, digest)
+
+
+def _node_secrets(pool: InferencePool) -> list[tuple[str, str, tuple[str, ...]]]:
+    """Return (field, name, files that must be there) of the Secrets with which the pool's nodes are spoken to."""
+    external = pool.cache.pool
+    if not isinstance(external, ExternalPool):
+        return []
+    named = [
+        ("tlsSecretRef", external.tls_secret_name, ("ca.crt",)),
+        ("authSecretRef", external.auth_secret_name, ("username", "password")),
+    ]
+    return [(key, name, files) for key, name, files in named if name is not None]
+
+
+def _missing(folder: Path, files: tuple[str, ...]) -> list[str]:
+    return [f"{folder / name}: is not there; write it" for name in files if not (folder / name).is_file()]
 
 
 def _pool_secret_problems(folder: Path) -> list[str]:

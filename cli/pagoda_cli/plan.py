@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from pagoda_protocol.live import LIVE_FILE
 from pagoda_protocol.pool.arguments import (
     Command,
     EnginePlacement,
@@ -86,6 +87,10 @@ class Place:
     router_secret_dir: str
     settings_dir: str
     tenants_dir: str | None
+    pool_tls_dir: str | None
+    pool_auth_dir: str | None
+    disks: str
+    """Holds a folder per pod for its disk tier."""
     num_cores: int
     memcached: str
     python: str
@@ -101,6 +106,8 @@ class Plan:
     parts: tuple[Part, ...]
     settings: Mapping[str, object]
     volumes: tuple[str, ...]
+    disks: tuple[str, ...]
+    """One folder per pod that has a disk tier."""
 
 
 def make_plan(pool: InferencePool, place: Place) -> Plan:
@@ -118,8 +125,10 @@ def make_plan(pool: InferencePool, place: Place) -> Plan:
         settings={
             POOL_NODES_FILE: {"nodes": _pool_nodes(pool, place, nodes)},
             PODS_FILE: {"pods": [_pod_entry(place, name, ports) for name, ports in pods]},
+            LIVE_FILE: {"idleSeconds": pool.cache.idle_seconds, "sharedPrefixes": list(pool.tenancy.shared_prefixes)},
         },
         volumes=tuple(_volume(place, name) for name, _ in pods),
+        disks=tuple(disk for name, _ in pods if (disk := _disk(pool, place, name)) is not None),
     )
 
 
@@ -143,6 +152,7 @@ def _engine(pool: InferencePool, place: Place, name: str, port: int) -> Part:
         threads=threads_per_engine(place.num_cores, pool.replicas),
         volume=_volume(place, name),
         tenants_dir=place.tenants_dir,
+        settings_dir=place.settings_dir,
         exact=place.exact,
     )
     command = engine_command(pool, placement, place.python)
@@ -158,6 +168,10 @@ def _sidecar(pool: InferencePool, place: Place, name: str, port: int) -> Part:
         volume=_volume(place, name),
         secret_dir=place.secret_dir,
         settings_dir=place.settings_dir,
+        tenants_dir=place.tenants_dir,
+        disk_dir=_disk(pool, place, name),
+        pool_tls_dir=place.pool_tls_dir,
+        pool_auth_dir=place.pool_auth_dir,
     )
     command = sidecar_command(pool, placement, place.python)
     return Part(Kind.SIDECAR, name, command, port, "/health", _STARTUP_SECONDS, _STOP_SECONDS)
@@ -197,3 +211,8 @@ def _pod_entry(place: Place, name: str, ports: PodPorts) -> dict[str, str]:
 
 def _volume(place: Place, pod: str) -> str:
     return f"{place.volumes}/{pod}"
+
+
+def _disk(pool: InferencePool, place: Place, pod: str) -> str | None:
+    """The folder of the pod's disk tier; blocks reach it through the RAM tier alone."""
+    return f"{place.disks}/{pod}" if pool.cache.disk is not None and pool.cache.ram_bytes else None

@@ -2,9 +2,10 @@
 
     <state>/lock                      held while `pagoda up` runs this pool
     <state>/secrets/<name>/<key>      as the Kubernetes Secrets of the same names, files 0600
+    <state>/disk/<pod>/               its disk tier: what a run kept there is found by the next one
     <state>/run.json                  pids, ports and names of the run, gone when it ends
     <state>/run/                      what the programs of the run read; made anew by each run
-        settings/pool-nodes.json  settings/pods.json  router-secret/digest
+        settings/{pool-nodes,pods,live}.json  router-secret/digest
 
 Files that others may be reading are replaced in one piece.
 """
@@ -37,7 +38,7 @@ class StateFolder:
 
     @property
     def settings(self) -> Path:
-        """Holds `pool-nodes.json` and `pods.json`."""
+        """Holds `pool-nodes.json`, `pods.json` and `live.json`."""
         return self.run / "settings"
 
     @property
@@ -49,6 +50,11 @@ class StateFolder:
     def run_file(self) -> Path:
         """What a run tells others."""
         return self.path / "run.json"
+
+    @property
+    def disks(self) -> Path:
+        """Holds the disk tiers of the pods."""
+        return self.path / "disk"
 
     def secret(self, name: str) -> Path:
         """Return the folder of the secret `name`."""

@@ -7,10 +7,11 @@ import asyncio
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pagoda_cli.disks import disk_problem
 from pagoda_cli.keys import prepare_secrets, secret_name, secret_problems
 from pagoda_cli.machine import SHARED_MEMORY, Machine, free_bytes, read_machine
 from pagoda_cli.manifest import read_manifest
@@ -18,10 +19,10 @@ from pagoda_cli.memory import arena_bytes, memory_problems
 from pagoda_cli.plan import Place, Plan, PodPorts, make_plan, num_managed_nodes
 from pagoda_cli.ports import LOOPBACK, NoPortError, free_ports, is_forbidden, is_free
 from pagoda_cli.problems import RefusedError, UpError
-from pagoda_cli.state import StateFolder, default_state, locked, run_folder, write_settings
+from pagoda_cli.state import StateFolder, default_state, locked, private_folder, run_folder, write_settings
 from pagoda_cli.volumes import remove_leftovers, room_problem, socket_problem, temporary_folder, volume_folder
 from pagoda_cli.weights import missing_weights
-from pagoda_protocol.pool.spec import InferencePool, ManagedPool
+from pagoda_protocol.pool.spec import ExternalPool, InferencePool, ManagedPool
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ def up(request: Request) -> int:
             with run_folder(state), volume_folder(base) as volumes:
                 prepare_secrets(pool, state)
                 plan = make_plan(pool, _place(pool, request, state, machine, volumes))
+                for disk in plan.disks:
+                    private_folder(Path(disk))
                 return _serve(plan, pool, state, lock, volumes, [*unused, *_notes(pool, machine, base)])
     except UpError as error:
         for line in error.lines:
@@ -74,6 +77,7 @@ def _problems(pool: InferencePool, request: Request, state: StateFolder, machine
         yield f"--port: {request.port} is taken by another program; give another one, or 0 for a free one"
     for problem in (
         room_problem(base, free_bytes(base), arena_bytes(pool)),
+        disk_problem(pool, state.disks),
         socket_problem(base, f"{pool.name}-{pool.replicas - 1}"),
     ):
         if problem is not None:
@@ -109,11 +113,22 @@ def _place(pool: InferencePool, request: Request, state: StateFolder, machine: M
         router_secret_dir=str(state.router_secret),
         settings_dir=str(state.settings),
         tenants_dir=None if api_keys is None else str(state.secret(api_keys)),
+        pool_tls_dir=_external_secret(pool, state, lambda external: external.tls_secret_name),
+        pool_auth_dir=_external_secret(pool, state, lambda external: external.auth_secret_name),
+        disks=str(state.disks),
         num_cores=machine.num_cores,
         memcached=machine.memcached or "memcached",
         python=sys.executable,
         exact=request.exact,
     )
+
+
+def _external_secret(
+    pool: InferencePool, state: StateFolder, name_of: Callable[[ExternalPool], str | None]
+) -> str | None:
+    external = pool.cache.pool
+    name = name_of(external) if isinstance(external, ExternalPool) else None
+    return None if name is None else str(state.secret(name))
 
 
 def _notes(pool: InferencePool, machine: Machine, base: Path) -> list[str]:
@@ -123,6 +138,8 @@ def _notes(pool: InferencePool, machine: Machine, base: Path) -> list[str]:
         notes.append("spec.cache.pool: without effect: blocks reach it through the RAM tier; give spec.cache.ram.size")
     elif isinstance(pool.cache.pool, ManagedPool) and machine.memcached is None:
         notes.append("spec.cache.pool.managed: memcached is not installed, so pods share nothing: the pool tier is off")
+    if pool.cache.disk is not None and not pool.cache.ram_bytes:
+        notes.append("spec.cache.disk: without effect: blocks reach it through the RAM tier; give spec.cache.ram.size")
     if base != SHARED_MEMORY:
         notes.append(
             f"spec.cache.ram.size: {SHARED_MEMORY} has no room for the RAM tiers; they go to {base}, which is slower"

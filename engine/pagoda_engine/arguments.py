@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pagoda_protocol.records import CODECS
 from pagoda_runtime.arguments import folder, port, seconds, text, whole_number
 
 KV_DTYPES = ("Auto", "Float32", "BFloat16")
@@ -35,6 +36,10 @@ class Arguments:
     """Holds `pool` and `digest`."""
     tenants_dir: Path | None
     """Holds `tenants.json`; None: no API key is asked for."""
+    settings_dir: Path | None
+    """Holds `live.json`; None: its defaults."""
+    codec: str
+    """How KV is encoded below the device."""
     kv_memory_bytes: int
     block_tokens: int
     kv_dtype: str
@@ -69,6 +74,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--volume", type=folder, help="the folder shared with the sidecar; without it: no tiers")
     parser.add_argument("--secret-dir", type=folder, required=True, help="the folder that holds pool and digest")
     parser.add_argument("--tenants-dir", type=folder, help="the folder that holds tenants.json; without it: no keys")
+    parser.add_argument("--settings-dir", type=folder, help="the folder that holds live.json; without it: defaults")
+    parser.add_argument("--codec", choices=tuple(CODECS), required=True, help="how KV is encoded below the device")
     parser.add_argument("--kv-memory-bytes", type=size, required=True, help="bytes of KV cache on the device")
     parser.add_argument("--block-tokens", type=size, required=True, help="tokens per block")
     parser.add_argument("--kv-dtype", choices=KV_DTYPES, required=True, help="the type of keys and values")

@@ -8,6 +8,15 @@ digests of two questions on one long document differ from the first byte on):
     prompt FF FE                                                                      of a text completion
     u32le u32le …  FE                                                                 of a prompt of token ids
 
+The scope is the caller's own, but for a request that begins with a registered public text (`public_prefix`). Its stream
+begins in scope `shared`, so that all tenants have the same digests as far as the text goes, and crosses right behind
+the text, within a content or a prompt or at its very end, with the bytes
+
+    FC scope FF                                                                       the caller's scope, once
+
+which no text can hold: from there on digests of two scopes differ. Like every other byte of the stream they count for
+the multiples of 512.
+
 A field that is absent is written as F8, so that it differs from an empty one. Text is UTF-8 in which a lone surrogate
 (JSON can carry one) has its three-byte form: different requests have different streams, and no text holds a byte above
 F7. A digest is taken at each absolute
@@ -30,6 +39,7 @@ STEP_BYTES = 512
 _END_FIELD = b"\xff"
 _END_MESSAGE = b"\xfe"
 _END_HEAD = b"\xfd"
+_CROSS = b"\xfc"
 _ABSENT = b"\xf8"
 
 # Request fields, beside the messages, that a chat template may turn into earlier text.
@@ -49,12 +59,15 @@ class DigestPoint:
     `num_messages` whole messages lie before it and, when `content_bytes` is not None, that many UTF-8 bytes of the
     next message's content (of the prompt, for completions) beside them. None means that the point lies in another
     field of that message, so that only the whole messages count.
+
+    `is_shared`: every tenant whose request begins alike has this digest, so it can stand for public blocks alone.
     """
 
     digest: bytes  # 16
     position: int  # bytes of the canonical stream before it
     num_messages: int
     content_bytes: int | None
+    is_shared: bool = False
 
 
 def request_points(key: bytes, scope: str, template_digest: bytes, body: Mapping[str, Any]) -> list[DigestPoint]:

@@ -1,6 +1,6 @@
 """Settings that change while a pool runs: one JSON file that engines and routers follow.
 
-    {"idleSeconds": 20, "sharedPrefixes": ["You are a helpful assistant."]}
+{"idleSeconds": 20, "sharedPrefixes": ["You are a helpful assistant."]}
 """
 
 import json
@@ -44,5 +44,7 @@ def parse_live(text: str) -> LiveSettings:
         raise LiveSettingsError(f"sharedPrefixes: expected a list of at most {MAX_SHARED_PREFIXES} texts")
     for index, prefix in enumerate(prefixes):
         if not isinstance(prefix, str) or not 1 <= len(prefix) <= MAX_PREFIX_CHARACTERS:
-            raise LiveSettingsError(f"sharedPrefixes[{index}]: expected a text of 1 to {MAX_PREFIX_CHARACTERS} characters")
+            raise LiveSettingsError(
+                f"sharedPrefixes[{index}]: expected a text of 1 to {MAX_PREFIX_CHARACTERS} characters"
+            )
     return LiveSettings(float(idle), tuple(prefixes))

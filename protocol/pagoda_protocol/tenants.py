@@ -9,6 +9,7 @@ import hmac
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 POOL_SECRET_BYTES = 32
 POOL_SECRET_KEY = "pool"  # the key inside the pool secret object, and the file name where it is mounted
@@ -17,6 +18,11 @@ TENANTS_KEY = "tenants.json"
 
 # The scope of every caller when no API keys are configured.
 ANONYMOUS_SCOPE = "anonymous"
+# The scope of registered public prefixes. (A tenant's scope begins with "tenant:", so nobody else can have it.)
+SHARED_SCOPE = "shared"
+
+_REQUIRED = frozenset({"name", "keyHashes"})
+_SHARES = ("ramShare", "diskShare")
 
 
 class TenantsError(ValueError):
@@ -46,6 +52,11 @@ def tenant_tag(pool_secret: bytes, scope: str) -> int:
     return int.from_bytes(hmac.new(pool_secret, b"tag" + scope.encode(), hashlib.sha256).digest()[:8], "little")
 
 
+def admin_token(pool_secret: bytes) -> str:
+    """Return what a caller must show to change an engine's state over HTTP: 64 hex digits."""
+    return hmac.new(pool_secret, b"admin", hashlib.sha256).hexdigest()
+
+
 def key_hash(api_key: str) -> str:
     """Return how an API key is written in the tenants file: `sha256:` and 64 hex digits.
 
@@ -55,12 +66,22 @@ def key_hash(api_key: str) -> str:
 
 
 @dataclass(frozen=True)
+class TenantShares:
+    """The most of each tier that a tenant's blocks may hold, above 0 and at most 1 (no cap)."""
+
+    ram: float = 1.0
+    disk: float = 1.0
+
+
+@dataclass(frozen=True)
 class Tenants:
     """The callers a pool knows, by the hash of their API key. `Tenants()` asks for no key."""
 
     scopes_by_key_hash: Mapping[str, str] = field(default_factory=dict)
     is_closed: bool = False
     """True: a key is asked for even when nobody has one, so that a file without tenants lets nobody in."""
+    shares: Mapping[str, TenantShares] = field(default_factory=dict)
+    """By scope, of every tenant."""
 
     def scope_of(self, authorization: str | None) -> str | None:
         """Return the scope that an `Authorization` header proves, or None if it proves none."""
@@ -73,7 +94,9 @@ class Tenants:
 
 
 def parse_tenants(text: str) -> Tenants:
-    """Read `{"tenants": [{"name": "acme", "keyHashes": ["sha256:…"]}]}`.
+    """Read `{"tenants": [{"name": "acme", "keyHashes": ["sha256:…"], "ramShare": 0.5, "diskShare": 0.5}]}`.
+
+    The shares may be left out. No message holds a name or a hash: these messages stand in logs.
 
     Raises:
         TenantsError: naming the field that is wrong.
@@ -85,27 +108,42 @@ def parse_tenants(text: str) -> Tenants:
     if not isinstance(document, dict) or set(document) != {"tenants"} or not isinstance(document["tenants"], list):
         raise TenantsError('tenants file: expected one object with the list "tenants"')
     scopes: dict[str, str] = {}
-    names: set[str] = set()
+    shares: dict[str, TenantShares] = {}
     for index, entry in enumerate(document["tenants"]):
         path = f"tenants[{index}]"
-        if not isinstance(entry, dict) or set(entry) != {"name", "keyHashes"}:
-            raise TenantsError(f'{path}: expected exactly the fields "name" and "keyHashes"')
-        name, hashes = entry["name"], entry["keyHashes"]
-        if not isinstance(name, str) or not 1 <= len(name) <= 253 or not name.isprintable():
-            raise TenantsError(f"{path}.name: expected a string of 1 to 253 printable characters")
-        if name in names:
-            raise TenantsError(f"{path}.name: {name!r} is there twice")
-        names.add(name)
-        if not isinstance(hashes, list) or not hashes:
-            raise TenantsError(f"{path}.keyHashes: expected a list with at least one hash")
-        for position, value in enumerate(hashes):
-            where = f"{path}.keyHashes[{position}]"
-            if not isinstance(value, str) or not _is_key_hash(value):
-                raise TenantsError(f'{where}: expected "sha256:" and 64 lower-case hex digits')
+        if not isinstance(entry, dict) or not _REQUIRED <= set(entry) <= _REQUIRED | set(_SHARES):
+            raise TenantsError(f'{path}: expected the fields "name" and "keyHashes", and perhaps "ramShare", "diskShare"')
+        scope = f"tenant:{_name(entry['name'], path)}"
+        if scope in shares:
+            raise TenantsError(f"{path}.name: another entry has the same name")
+        shares[scope] = TenantShares(*(_share(entry, name, path) for name in _SHARES))
+        for position, value in enumerate(_key_hashes(entry["keyHashes"], path)):
             if value in scopes:
-                raise TenantsError(f"{where}: the same key belongs to another entry")
-            scopes[value] = f"tenant:{name}"
-    return Tenants(scopes, is_closed=True)
+                raise TenantsError(f"{path}.keyHashes[{position}]: the same key is there twice")
+            scopes[value] = scope
+    return Tenants(scopes, is_closed=True, shares=shares)
+
+
+def _name(value: Any, path: str) -> str:
+    if not isinstance(value, str) or not 1 <= len(value) <= 253 or not value.isprintable():
+        raise TenantsError(f"{path}.name: expected a string of 1 to 253 printable characters")
+    return value
+
+
+def _key_hashes(values: Any, path: str) -> list[str]:
+    if not isinstance(values, list) or not values:
+        raise TenantsError(f"{path}.keyHashes: expected a list with at least one hash")
+    for position, value in enumerate(values):
+        if not isinstance(value, str) or not _is_key_hash(value):
+            raise TenantsError(f'{path}.keyHashes[{position}]: expected "sha256:" and 64 lower-case hex digits')
+    return values
+
+
+def _share(entry: Mapping[str, Any], name: str, path: str) -> float:
+    value = entry.get(name, 1.0)
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value <= 1:
+        raise TenantsError(f"{path}.{name}: expected a number above 0 and at most 1")
+    return float(value)
 
 
 def _check_length(name: str, value: bytes) -> None:

@@ -19,6 +19,11 @@ class Arguments:
     secret_dir: Path
     settings_dir: Path
     ram_bytes: int
+    tenants_dir: Path | None
+    disk_dir: Path | None
+    disk_bytes: int
+    pool_tls_dir: Path | None
+    pool_auth_dir: Path | None
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -35,6 +40,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--ram-bytes", required=True, type=whole_number(0), help="size of the RAM tier; 0 switches it off"
     )
+    parser.add_argument("--tenants-dir", type=folder, help="folder with tenants.json; without it: nobody has a share")
+    parser.add_argument("--disk-dir", type=folder, help="folder of the disk tier's own; without it: no disk tier")
+    parser.add_argument(
+        "--disk-bytes", required=True, type=whole_number(0), help="size of the disk tier; 0 switches it off"
+    )
+    parser.add_argument("--pool-tls-dir", type=folder, help="folder with ca.crt, tls.crt, tls.key; without it: no TLS")
+    parser.add_argument("--pool-auth-dir", type=folder, help="folder with username and password of the pool's nodes")
     return parser
 
 

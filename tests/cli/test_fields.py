@@ -17,10 +17,17 @@ from pagoda_protocol.pool.spec import InferencePool
 from tests.cli.manifests import pool
 from tests.cli.test_plan import PLACE
 
-PACKAGE_AND_MANAGED = pool()
+PACKAGE_AND_MANAGED = pool(spec__cache__disk={"size": "1Gi"})
 PATH_AND_EXTERNAL = pool(
     spec__model__source={"local": {"path": "/models/x"}},
-    spec__cache__pool={"external": {"addresses": ["mc-0:11211"]}},
+    spec__cache__disk={"size": "1Gi"},
+    spec__cache__pool={
+        "external": {
+            "addresses": ["mc-0:11211"],
+            "tlsSecretRef": {"name": "memcached-tls"},
+            "authSecretRef": {"name": "memcached-auth"},
+        }
+    },
     spec__cache__secretRef={"name": "shared"},
 )
 

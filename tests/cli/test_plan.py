@@ -20,6 +20,9 @@ PLACE = Place(
     router_secret_dir="/state/run/router-secret",
     settings_dir="/state/run/settings",
     tenants_dir=None,
+    pool_tls_dir=None,
+    pool_auth_dir=None,
+    disks="/state/disk",
     num_cores=4,
     memcached="/usr/bin/memcached",
     python="/venv/bin/python",
@@ -43,6 +46,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
         ],
         "settings": plan.settings,
         "volumes": list(plan.volumes),
+        "disks": list(plan.disks),
     }
 
 
@@ -90,7 +94,7 @@ def test_exact_mode_and_api_keys_reach_the_programs_that_need_them() -> None:
     plan = make_plan(pool(spec__tenancy__apiKeysSecretRef=tenants), place)
     for part in plan.parts:
         assert ("--exact" in part.command.argv) == (part.kind is Kind.ENGINE)
-        assert ("--tenants-dir" in part.command.argv) == (part.kind in (Kind.ENGINE, Kind.ROUTER))
+        assert ("--tenants-dir" in part.command.argv) == (part.kind is not Kind.MEMCACHED)
 
 
 def test_every_field_that_a_program_has_a_flag_for_changes_a_command_line() -> None:

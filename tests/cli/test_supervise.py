@@ -44,7 +44,7 @@ class World:
             Part(kind, name, Command((sys.executable, "-c", script, str(port))), port, None, startup_seconds, 0.3)
             for (kind, name, script), port in zip(scripts, ports, strict=True)
         )
-        self.plan = Plan("chat", "smollm2", parts, {}, ())
+        self.plan = Plan("chat", "smollm2", parts, {}, (), ())
         self.output = io.StringIO()
         self.stop = Stop()
         self.ready = asyncio.Event()
@@ -131,7 +131,7 @@ async def test_a_program_that_is_not_there_is_a_failed_start_with_the_reason() -
     world = World((Kind.MEMCACHED, "m", GOOD))
     part = world.plan.parts[0]
     absent = Part(part.kind, part.name, Command(("/nowhere/memcached",)), part.port, None, 5.0, 0.3)
-    world.plan = Plan("chat", "smollm2", (absent,), {}, ())
+    world.plan = Plan("chat", "smollm2", (absent,), {}, (), ())
     with pytest.raises(StartupFailedError) as failure:
         await world.run()
     assert "memcached m │ /nowhere/memcached: No such file or directory" in failure.value.lines
@@ -158,7 +158,7 @@ async def test_a_part_that_ignores_sigterm_is_killed_at_its_deadline() -> None:
 async def test_a_second_request_to_stop_ends_at_once() -> None:
     world = World((Kind.ROUTER, "r", STUBBORN), (Kind.ENGINE, "chat-0", STUBBORN))
     world.plan = Plan(
-        "chat", "smollm2", tuple(Part(**{**vars(part), "stop_seconds": 600.0}) for part in world.plan.parts), {}, ()
+        "chat", "smollm2", tuple(Part(**{**vars(part), "stop_seconds": 600.0}) for part in world.plan.parts), {}, (), ()
     )
     running = asyncio.create_task(world.run())
     await world.until(world.ready.is_set)

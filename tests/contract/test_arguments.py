@@ -36,15 +36,18 @@ def flags_of(parser: argparse.ArgumentParser) -> set[str]:
 def commands() -> Mapping[str, list[Command]]:
     package = parse_pool(manifest())
     path = parse_pool(manifest(source={"local": {"path": "/models/llama"}}))
-    engine = EnginePlacement("chat-0", "127.0.0.1", 1, "/secret", 2, "/volume", "/tenants", exact=True)
-    sidecar = SidecarPlacement("chat-0", "127.0.0.1", 1, "/volume", "/secret", "/settings")
+    engine = EnginePlacement("chat-0", "127.0.0.1", 1, "/secret", 2, "/volume", "/tenants", "/settings", exact=True)
+    bare = SidecarPlacement("chat-0", "127.0.0.1", 1, "/volume", "/secret", "/settings", ram_bytes=0)
+    sidecar = replace(
+        bare, tenants_dir="/tenants", disk_dir="/disk", pool_tls_dir="/tls", pool_auth_dir="/auth", ram_bytes=None
+    )
     router = RouterPlacement("chat", "127.0.0.1", 1, "/secret", "/settings", "/tenants")
     return {
         "engine": [
             engine_command(package, engine),
-            engine_command(path, replace(engine, volume=None, tenants_dir=None, exact=False)),
+            engine_command(path, replace(engine, volume=None, tenants_dir=None, settings_dir=None, exact=False)),
         ],
-        "sidecar": [sidecar_command(package, sidecar), sidecar_command(package, replace(sidecar, ram_bytes=0))],
+        "sidecar": [sidecar_command(package, sidecar), sidecar_command(package, bare)],
         "router": [router_command(package, router), router_command(package, replace(router, tenants_dir=None))],
     }
 

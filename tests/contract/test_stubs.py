@@ -36,4 +36,9 @@ def test_the_stubs_are_generated_from_the_proto_file_as_it_stands(tmp_path):
 def test_every_number_of_the_tiers_is_frozen():
     from pagoda_protocol.tier import tier_pb2
 
-    assert dict(tier_pb2.TierName.items()) == {"TIER_NAME_UNSPECIFIED": 0, "TIER_NAME_RAM": 2, "TIER_NAME_POOL": 4}
+    assert dict(tier_pb2.TierName.items()) == {
+        "TIER_NAME_UNSPECIFIED": 0,
+        "TIER_NAME_RAM": 2,
+        "TIER_NAME_DISK": 3,
+        "TIER_NAME_POOL": 4,
+    }

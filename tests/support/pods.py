@@ -22,6 +22,7 @@ from typing import Any
 
 import pymemcache
 
+from pagoda_protocol.live import LIVE_FILE
 from pagoda_protocol.pool.arguments import (
     Command,
     EnginePlacement,
@@ -46,6 +47,9 @@ def manifest(
     source: Mapping[str, Any] | None = None,
     kv_memory: str = "512Mi",
     ram: str | None = "512Mi",
+    disk: str | None = None,
+    codec: str = "Raw",
+    idle_seconds: int = 20,
     pool_memory: str | None = None,
     pool_replicas: int = 1,
     max_model_tokens: int = 4096,
@@ -54,9 +58,11 @@ def manifest(
     policy: str = "CacheAware",
 ) -> dict[str, Any]:
     """Return a manifest as a mapping; without `source` it serves the model package."""
-    cache: dict[str, Any] = {}
+    cache: dict[str, Any] = {"codec": codec, "idleSeconds": idle_seconds}
     if ram is not None:
         cache["ram"] = {"size": ram}
+    if disk is not None:
+        cache["disk"] = {"size": disk}
     if pool_memory is not None:
         cache["pool"] = {"managed": {"replicas": pool_replicas, "memoryPerReplica": pool_memory}}
     return {
@@ -139,13 +145,17 @@ def running_pods(
     exact: bool = False,
     with_router: bool = False,
     with_sidecars: bool = True,
+    tenants_dir: Path | None = None,
 ) -> Iterator[Pods]:
-    """Start a pool's programs and wait until all are ready; end them all when the block is left."""
+    """Start a pool's programs and wait until all are ready; end them all when the block is left.
+
+    A disk tier lies in `folder`, so give one on a real disk where that matters.
+    """
     pool = parse_pool(document)
     volumes = Path(tempfile.mkdtemp(prefix="pagoda-test-", dir="/dev/shm"))
     programs: dict[str, Program] = {}
     try:
-        _add_programs(programs, pool, folder, volumes, threads, exact, with_router, with_sidecars)
+        _add_programs(programs, pool, folder, volumes, threads, exact, with_router, with_sidecars, tenants_dir)
         for program in programs.values():
             program.start()
         for name, program in programs.items():
@@ -167,6 +177,7 @@ def _add_programs(
     exact: bool,
     with_router: bool,
     with_sidecars: bool,
+    tenants_dir: Path | None,
 ) -> None:
     secret_dir, router_secret_dir, settings_dir = (folder / name for name in ("secret", "router-secret", "settings"))
     for path in (secret_dir, router_secret_dir, settings_dir):
@@ -175,6 +186,10 @@ def _add_programs(
     (secret_dir / "pool").write_bytes(secret)
     for path in (secret_dir, router_secret_dir):
         (path / "digest").write_bytes(digest_secret(secret))
+
+    live = {"idleSeconds": pool.cache.idle_seconds, "sharedPrefixes": list(pool.tenancy.shared_prefixes)}
+    (settings_dir / LIVE_FILE).write_text(json.dumps(live))
+    tenants = None if tenants_dir is None else str(tenants_dir)
 
     def add(name: str, command: Command, port: int) -> None:
         programs[name] = Program(name, command, port, folder / (name.replace(" ", "-") + ".log"))
@@ -193,15 +208,27 @@ def _add_programs(
         volume = volumes / name
         volume.mkdir()
         if with_sidecars:
-            sidecar = SidecarPlacement(name, HOST, sidecar_port, str(volume), str(secret_dir), str(settings_dir))
+            disk = folder / f"disk-{name}"
+            disk.mkdir(exist_ok=True)
+            sidecar = SidecarPlacement(
+                name, HOST, sidecar_port, str(volume), str(secret_dir), str(settings_dir), tenants, str(disk)
+            )
             add(f"sidecar {name}", sidecar_command(pool, sidecar, sys.executable), sidecar_port)
         engine = EnginePlacement(
-            name, HOST, engine_port, str(secret_dir), threads, str(volume) if with_sidecars else None, exact=exact
+            name,
+            HOST,
+            engine_port,
+            str(secret_dir),
+            threads,
+            str(volume) if with_sidecars else None,
+            tenants_dir=tenants,
+            settings_dir=str(settings_dir),
+            exact=exact,
         )
         add(f"engine {name}", engine_command(pool, engine, sys.executable), engine_port)
         pods.append({"name": name, "engine": f"{HOST}:{engine_port}", "sidecar": f"{HOST}:{sidecar_port}"})
     (settings_dir / "pods.json").write_text(json.dumps({"pods": pods}))
     if with_router:
         port = free_port()
-        router = RouterPlacement(f"{pool.name}-router", HOST, port, str(router_secret_dir), str(settings_dir))
+        router = RouterPlacement(f"{pool.name}-router", HOST, port, str(router_secret_dir), str(settings_dir), tenants)
         add("router", router_command(pool, router, sys.executable), port)

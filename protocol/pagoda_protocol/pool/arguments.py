@@ -39,6 +39,8 @@ class EnginePlacement:
     """The folder shared with the sidecar; None: no tiers below the device."""
     tenants_dir: str | None = None
     """Holds `tenants.json`; None: no API key is asked for."""
+    settings_dir: str | None = None
+    """Holds `live.json`; None: its defaults."""
     model_path: str | None = None
     """Where the weights have been put in this place; None: where the spec's source says."""
     exact: bool = False
@@ -56,6 +58,14 @@ class SidecarPlacement:
     secret_dir: str
     settings_dir: str
     """Holds `pool-nodes.json`."""
+    tenants_dir: str | None = None
+    """Holds `tenants.json`, for the tenants' shares; None: nobody has one."""
+    disk_dir: str | None = None
+    """Where the disk tier keeps its segments; None: no disk tier."""
+    pool_tls_dir: str | None = None
+    """Holds `ca.crt`, and `tls.crt` and `tls.key` for a client certificate; None: no TLS."""
+    pool_auth_dir: str | None = None
+    """Holds `username` and `password` for the pool's nodes; None: they ask for none."""
     ram_bytes: int | None = None
     """Bytes of the RAM tier in this place (0: off); None: what the spec says."""
 
@@ -70,7 +80,7 @@ class RouterPlacement:
     secret_dir: str
     """Holds `digest` alone."""
     settings_dir: str
-    """Holds `pods.json`."""
+    """Holds `pods.json` and `live.json`."""
     tenants_dir: str | None = None
 
 
@@ -98,6 +108,8 @@ def engine_command(pool: InferencePool, placement: EnginePlacement, python: str 
             "--volume": placement.volume,
             "--secret-dir": placement.secret_dir,
             "--tenants-dir": placement.tenants_dir,
+            "--settings-dir": placement.settings_dir,
+            "--codec": pool.cache.codec,
             "--kv-memory-bytes": engine.kv_cache.memory_bytes,
             "--block-tokens": engine.kv_cache.block_tokens,
             "--kv-dtype": engine.kv_cache.dtype,
@@ -125,7 +137,12 @@ def sidecar_command(pool: InferencePool, placement: SidecarPlacement, python: st
             "--volume": placement.volume,
             "--secret-dir": placement.secret_dir,
             "--settings-dir": placement.settings_dir,
+            "--tenants-dir": placement.tenants_dir,
             "--ram-bytes": pool.cache.ram_bytes if placement.ram_bytes is None else placement.ram_bytes,
+            "--disk-dir": placement.disk_dir,
+            "--disk-bytes": pool.cache.disk.size_bytes if pool.cache.disk is not None and placement.disk_dir else 0,
+            "--pool-tls-dir": placement.pool_tls_dir,
+            "--pool-auth-dir": placement.pool_auth_dir,
         },
     )
     return Command(argv)

@@ -32,6 +32,11 @@ KUBERNETES_ONLY = (
         lambda pool: pool.engine.resources.num_gpus > 0,
     ),
     KubernetesField(
+        "spec.cache.disk.storageClassName",
+        "disk tiers are folders of this machine",
+        lambda pool: pool.cache.disk is not None and pool.cache.disk.storage_class_name is not None,
+    ),
+    KubernetesField(
         "spec.routing.replicas",
         "one router serves the one port",
         lambda pool: pool.routing.replicas > 1,

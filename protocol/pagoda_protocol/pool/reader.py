@@ -96,10 +96,17 @@ class Reader:
             try:
                 items.append(read_item(item))
                 if items[-1] in items[:-1]:
-                    raise FieldError(f"repeats {items[-1]!r}; give each once")
+                    raise FieldError(f"repeats {items[-1]!r:.80}; give each once")
             except FieldError as error:
                 self.problems.add(f"{self._at(key)}[{index}]", str(error))
         return tuple(items)
+
+    def optional_list(self, key: str, read_item: Callable[[object], T], maximum: int) -> tuple[T, ...]:
+        """Read a list of at most `maximum` different items; where it is absent or empty, no items."""
+        if self._fields.get(key, []) == []:
+            self._known.append(key)
+            return ()
+        return self.required_list(key, read_item, maximum)
 
     def one_of(self, members: Mapping[str, Callable[["Reader"], T]]) -> T:
         """Build from the one member that must be there."""

@@ -8,6 +8,7 @@ feature is not built yet are unknown here; the schema grows with its features.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pagoda_protocol.live import MAX_PREFIX_CHARACTERS, MAX_SHARED_PREFIXES
 from pagoda_protocol.pool.quantities import GIBI, MEBI, format_bytes
 from pagoda_protocol.pool.reader import (
     Problems,
@@ -20,10 +21,12 @@ from pagoda_protocol.pool.reader import (
     size,
     text,
 )
+from pagoda_protocol.records import CODECS
 
 __all__ = [
-    "API_VERSION", "KIND", "MAX_NAME_LENGTH", "Cache", "Engine", "ExternalPool", "InferencePool", "KvCache", "Limits",
-    "LocalPath", "ManagedPool", "Model", "PythonPackage", "Resources", "Routing", "SpecError", "Tenancy", "parse_pool",
+    "API_VERSION", "KIND", "MAX_NAME_LENGTH", "Cache", "Disk", "Engine", "ExternalPool", "InferencePool", "KvCache",
+    "Limits", "LocalPath", "ManagedPool", "Model", "PythonPackage", "Resources", "Routing", "SpecError", "Tenancy",
+    "parse_pool",
 ]  # fmt: skip
 
 API_VERSION = "pagoda-kv.io/v1alpha1"
@@ -108,14 +111,31 @@ class ExternalPool:
     """memcached nodes that somebody else runs, as host:port."""
 
     addresses: tuple[str, ...]
+    tls_secret_name: str | None = None
+    """The Secret with `ca.crt` and, for a client certificate, `tls.crt` and `tls.key`; None: no TLS."""
+    auth_secret_name: str | None = None
+    """The Secret with `username` and `password`; None: the nodes ask for none."""
+
+
+@dataclass(frozen=True)
+class Disk:
+    """The tier on the node's disk."""
+
+    size_bytes: int
+    storage_class_name: str | None
 
 
 @dataclass(frozen=True)
 class Cache:
     """The tiers below the device."""
 
+    codec: str
+    """Raw | Int8 | Int4 | Fp8 | Nvfp4: how KV is encoded below the device."""
     ram_bytes: int
     """0: no RAM tier."""
+    disk: Disk | None
+    idle_seconds: int
+    """A session that nobody touched for so long is idle."""
     pool: ManagedPool | ExternalPool | None
     secret_name: str | None
     """The Secret that holds the pool secret; None: one is made."""
@@ -136,6 +156,8 @@ class Tenancy:
 
     api_keys_secret_name: str | None
     """The Secret that holds tenants.json; None: no key is asked for."""
+    shared_prefixes: tuple[str, ...]
+    """Public texts whose KV all tenants share."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +211,7 @@ def _pool(name: str, spec: Reader) -> InferencePool:
         engine=spec.child("engine", _engine),
         cache=spec.child("cache", _cache),
         routing=spec.child("routing", _routing),
-        tenancy=spec.child("tenancy", lambda tenancy: Tenancy(_secret_reference(tenancy, "apiKeysSecretRef"))),
+        tenancy=spec.child("tenancy", _tenancy),
         drain_seconds=spec.optional("drainSeconds", integer(0, 3600), 120),
     )
 
@@ -248,9 +270,19 @@ def _limits(limits: Reader) -> Limits:
 def _cache(cache: Reader) -> Cache:
     ram = cache.optional_child("ram", lambda ram: ram.required("size", size(16 * MEBI, _MAX_SIZE), _GIVE_SIZE))
     return Cache(
+        codec=cache.optional("codec", choice(*CODECS), "Raw"),
         ram_bytes=ram or 0,
+        disk=cache.optional_child("disk", _disk),
+        idle_seconds=cache.optional("idleSeconds", integer(1, 86400), 20),
         pool=cache.optional_child("pool", _memcached),
         secret_name=_secret_reference(cache, "secretRef"),
+    )
+
+
+def _disk(disk: Reader) -> Disk:
+    return Disk(
+        size_bytes=disk.required("size", size(64 * MEBI, _MAX_SIZE), _GIVE_SIZE),
+        storage_class_name=disk.optional("storageClassName", _SECRET_NAME, None),
     )
 
 
@@ -260,7 +292,11 @@ def _memcached(pool: Reader) -> ManagedPool | ExternalPool:
             replicas=managed.optional("replicas", integer(1, 100), 1),
             memory_per_replica_bytes=managed.required("memoryPerReplica", size(64 * MEBI, _MAX_SIZE), _GIVE_SIZE),
         ),
-        "external": lambda external: ExternalPool(external.required_list("addresses", _HOST_PORT, 100)),
+        "external": lambda external: ExternalPool(
+            external.required_list("addresses", _HOST_PORT, 100),
+            tls_secret_name=_secret_reference(external, "tlsSecretRef"),
+            auth_secret_name=_secret_reference(external, "authSecretRef"),
+        ),
     }
     return pool.one_of(members)
 
@@ -269,6 +305,13 @@ def _routing(routing: Reader) -> Routing:
     return Routing(
         policy=routing.optional("policy", choice("CacheAware", "LeastLoaded", "RoundRobin"), "CacheAware"),
         replicas=routing.optional("replicas", integer(1, 50), 1),
+    )
+
+
+def _tenancy(tenancy: Reader) -> Tenancy:
+    return Tenancy(
+        api_keys_secret_name=_secret_reference(tenancy, "apiKeysSecretRef"),
+        shared_prefixes=tenancy.optional_list("sharedPrefixes", _PREFIX, MAX_SHARED_PREFIXES),
     )
 
 
@@ -309,6 +352,7 @@ def _check_external_secret(pool: InferencePool, problems: Problems) -> None:
 
 _MAX_SIZE = 2**50  # 1 Pi
 _GIVE_SIZE = 'give a size such as "8Gi"'
+_PREFIX = text(r"[^\ud800-\udfff]+", "the text that prompts start with", MAX_PREFIX_CHARACTERS)
 _POOL_NAME = text(
     r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?",
     "lower-case letters, digits and dashes, a letter first and no dash last",
@@ -320,9 +364,7 @@ _MODEL_NAME = text(
 _DISTRIBUTION = text(r"[A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?", "the name of an installed Python package", 214)
 _ABSOLUTE_PATH = text(r"/[^\x00-\x1f\x7f\ud800-\udfff]*", "an absolute path", 4096)
 _IMAGE = text(r"[A-Za-z0-9][-A-Za-z0-9._/:@]*", "an image reference", 512)
-_SECRET_NAME = text(
-    r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", "the name of a Secret: lower-case letters, digits, dashes and dots", 253
-)
+_SECRET_NAME = text(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", "a name of lower-case letters, digits, dashes and dots", 253)
 _PORT = r"([1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])"
 _HOST_PORT = text(
     rf"([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]):{_PORT}", 'host:port, such as "mc-0:11211"', 260

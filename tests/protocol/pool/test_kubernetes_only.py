@@ -20,6 +20,7 @@ def test_a_pool_that_asks_for_nothing_of_kubernetes_uses_none_of_its_fields():
         ("spec engine image", "engine:1", "spec.engine.image"),
         ("spec engine resources limits cpu", 2, "spec.engine.resources.limits.cpu"),
         ("spec engine resources limits nvidia.com/gpu", 1, 'spec.engine.resources.limits."nvidia.com/gpu"'),
+        ("spec cache disk", {"size": "1Gi", "storageClassName": "fast"}, "spec.cache.disk.storageClassName"),
         ("spec routing replicas", 2, "spec.routing.replicas"),
     ],
 )

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pagoda_protocol.pool.spec import (
     Cache,
+    Disk,
     Engine,
     ExternalPool,
     InferencePool,
@@ -44,9 +45,9 @@ def test_the_least_manifest_gets_every_default():
             limits=Limits(max_model_tokens=8192, max_batch_tokens=2048, max_sequences=64),
             startup_seconds=1800,
         ),
-        cache=Cache(ram_bytes=0, pool=None, secret_name=None),
+        cache=Cache(codec="Raw", ram_bytes=0, disk=None, idle_seconds=20, pool=None, secret_name=None),
         routing=Routing(policy="CacheAware", replicas=1),
-        tenancy=Tenancy(api_keys_secret_name=None),
+        tenancy=Tenancy(api_keys_secret_name=None, shared_prefixes=()),
         drain_seconds=120,
     )
 
@@ -66,12 +67,21 @@ def test_every_field_is_read():
                 "startupSeconds": 1,
             },
             "cache": {
+                "codec": "Int8",
                 "ram": {"size": "16Mi"},
-                "pool": {"external": {"addresses": ["mc-0.mc:11211", "10.0.0.1:1", "[::1]:65535"]}},
+                "disk": {"size": "64Mi", "storageClassName": "fast"},
+                "idleSeconds": 1,
+                "pool": {
+                    "external": {
+                        "addresses": ["mc-0.mc:11211", "10.0.0.1:1", "[::1]:65535"],
+                        "tlsSecretRef": {"name": "tls"},
+                        "authSecretRef": {"name": "auth"},
+                    }
+                },
                 "secretRef": {"name": "pool-secret"},
             },
             "routing": {"policy": "LeastLoaded", "replicas": 3},
-            "tenancy": {"apiKeysSecretRef": {"name": "tenants"}},
+            "tenancy": {"apiKeysSecretRef": {"name": "tenants"}, "sharedPrefixes": ["You are\nkind."]},
             "drainSeconds": 0,
         },
     }
@@ -87,12 +97,15 @@ def test_every_field_is_read():
             startup_seconds=1,
         ),
         cache=Cache(
+            codec="Int8",
             ram_bytes=16 * 2**20,
-            pool=ExternalPool(("mc-0.mc:11211", "10.0.0.1:1", "[::1]:65535")),
+            disk=Disk(size_bytes=64 * 2**20, storage_class_name="fast"),
+            idle_seconds=1,
+            pool=ExternalPool(("mc-0.mc:11211", "10.0.0.1:1", "[::1]:65535"), "tls", "auth"),
             secret_name="pool-secret",
         ),
         routing=Routing(policy="LeastLoaded", replicas=3),
-        tenancy=Tenancy(api_keys_secret_name="tenants"),
+        tenancy=Tenancy(api_keys_secret_name="tenants", shared_prefixes=("You are\nkind.",)),
         drain_seconds=0,
     )
 
@@ -133,7 +146,7 @@ def test_what_yaml_can_hold_and_json_cannot_is_refused(manifest, error):
 def test_all_that_is_wrong_is_said_at_once():
     manifest = changed("spec replicas", 0, changed("spec cache disk", {}, changed("spec model name", 7, minimal("B"))))
     paths = [line.partition(":")[0] for line in errors(manifest)]
-    assert paths == ["metadata.name", "spec.model.name", "spec.replicas", "spec.cache.disk"]
+    assert paths == ["metadata.name", "spec.model.name", "spec.replicas", "spec.cache.disk.size"]
 
 
 def test_a_sum_is_not_checked_on_a_field_that_could_not_be_read():
