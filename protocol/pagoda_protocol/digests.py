@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pagoda_protocol.canonical import canonical_json
+from pagoda_protocol.tenants import SHARED_SCOPE
 
 DIGEST_VERSION = 1
 DIGEST_BYTES = 16
@@ -70,46 +71,81 @@ class DigestPoint:
     is_shared: bool = False
 
 
-def request_points(key: bytes, scope: str, template_digest: bytes, body: Mapping[str, Any]) -> list[DigestPoint]:
+def request_points(
+    key: bytes, scope: str, template_digest: bytes, body: Mapping[str, Any], public_texts: Sequence[str] = ()
+) -> list[DigestPoint]:
     """Return the digest points of an OpenAI request body (chat or completion), in stream order.
 
-    Of a completion with several prompts the first one counts.
+    Of a completion with several prompts the first one counts. `public_texts` are the pool's registered ones.
 
     Raises:
         DigestError: the body has neither messages nor a prompt of a known form, or a field that has no bytes.
     """
     if "messages" in body:
-        return chat_points(key, scope, template_digest, body, _messages(body["messages"]))
+        messages, public = _messages(body["messages"]), public_text_of_chat(body, public_texts)
+        return chat_points(key, scope, template_digest, body, messages, public)
     prompt = body.get("prompt")
     model = _model(body)
     if isinstance(prompt, list) and prompt and isinstance(prompt[0], (str, list)):
         prompt = prompt[0]
     if isinstance(prompt, str):
-        return text_points(key, scope, model, prompt)
+        return text_points(key, scope, model, prompt, public_text_of_prompt(prompt, public_texts))
     if isinstance(prompt, list) and prompt and all(_is_token(token) for token in prompt):
         return token_points(key, scope, model, prompt)
     raise DigestError("prompt: expected a string or a list of token ids")
 
 
+def public_text_of_chat(body: Mapping[str, Any], public_texts: Sequence[str]) -> str | None:
+    """Return the registered text that a chat begins with: its first message is the system's, with that and no more.
+
+    None for a request with anything that a template may turn into earlier text: then nothing of it is public alone.
+    """
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages or not isinstance(messages[0], Mapping):
+        return None
+    said = {name for name, value in messages[0].items() if value is not None}
+    if said != {"role", "content"} or messages[0]["role"] != "system":
+        return None
+    if any(body.get(name) is not None for name in _HEAD_FIELDS):
+        return None
+    text = content_text(messages[0]["content"])
+    return text if text in public_texts else None
+
+
+def public_text_of_prompt(prompt: str, public_texts: Sequence[str]) -> str | None:
+    """Return the longest registered text that a completion's prompt begins with."""
+    return max((text for text in public_texts if prompt.startswith(text)), key=len, default=None)
+
+
 def chat_points(
-    key: bytes, scope: str, template_digest: bytes, body: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]
+    key: bytes,
+    scope: str,
+    template_digest: bytes,
+    body: Mapping[str, Any],
+    messages: Sequence[Mapping[str, Any]],
+    public_text: str | None = None,
 ) -> list[DigestPoint]:
     """Return the digest points of `messages` under the other fields of a chat `body`.
+
+    With a `public_text` the first message is public.
 
     Raises:
         DigestError: a field that has no bytes.
     """
     head = {name: body[name] for name in _HEAD_FIELDS if body.get(name) is not None}
-    stream = _Stream(key, scope, _model(body), "chat", template_digest, _json(head))
-    for message in messages:
+    is_public = public_text is not None
+    stream = _Stream(key, scope, is_public, _model(body), "chat", template_digest, _json(head))
+    for index, message in enumerate(messages):
         stream.add_message(message)
+        if is_public and index == 0:
+            stream.cross(scope)
     return stream.points
 
 
-def text_points(key: bytes, scope: str, model: str, prompt: str) -> list[DigestPoint]:
-    """Return the digest points of a text completion's prompt."""
-    stream = _Stream(key, scope, model, "text", b"", _ABSENT)
-    stream.add_prompt(_utf8(prompt), _END_FIELD)
+def text_points(key: bytes, scope: str, model: str, prompt: str, public_text: str | None = None) -> list[DigestPoint]:
+    """Return the digest points of a text completion's prompt, which begins with `public_text` if there is one."""
+    stream = _Stream(key, scope, public_text is not None, model, "text", b"", _ABSENT)
+    stream.add_prompt(_utf8(prompt), _END_FIELD, None if public_text is None else (len(_utf8(public_text)), scope))
     return stream.points
 
 
@@ -123,7 +159,7 @@ def token_points(key: bytes, scope: str, model: str, tokens: Sequence[int]) -> l
         prompt = struct.pack(f"<{len(tokens)}I", *tokens)
     except struct.error as error:
         raise DigestError(f"prompt: expected token ids: {error}") from error
-    stream = _Stream(key, scope, model, "tokens", b"", _ABSENT)
+    stream = _Stream(key, scope, False, model, "tokens", b"", _ABSENT)
     stream.add_prompt(prompt, b"")
     return stream.points
 
@@ -149,14 +185,17 @@ def content_text(content: Any) -> str | None:
 class _Stream:
     """Feeds the running hash and takes a digest wherever one is due."""
 
-    def __init__(self, key: bytes, scope: str, model: str, kind: str, template_digest: bytes, head: bytes) -> None:
+    def __init__(
+        self, key: bytes, scope: str, is_public: bool, model: str, kind: str, template_digest: bytes, head: bytes
+    ) -> None:
         self.points: list[DigestPoint] = []
         self._hash = hashlib.blake2b(digest_size=DIGEST_BYTES, key=key)
         self._position = 0
         self._num_messages = 0
+        self._is_shared = is_public
         fields = (
             str(DIGEST_VERSION).encode(),
-            _utf8(scope),
+            _utf8(SHARED_SCOPE if is_public else scope),
             _utf8(model),
             kind.encode(),
             template_digest.hex().encode(),
@@ -171,9 +210,20 @@ class _Stream:
         self._feed(_optional("content", content), is_content=content is not None)
         self._finish_message(_END_FIELD + _END_MESSAGE)
 
-    def add_prompt(self, prompt: bytes, end: bytes) -> None:
-        self._feed(prompt, is_content=True)
+    def add_prompt(self, prompt: bytes, end: bytes, crossing: tuple[int, str] | None = None) -> None:
+        """Feed a prompt that crosses into a scope after so many bytes."""
+        public_bytes, scope = crossing or (0, "")
+        if crossing is not None:
+            self._feed(prompt[:public_bytes], is_content=True)
+            self._take_once(public_bytes)
+            self.cross(scope)
+        self._feed(prompt[public_bytes:], is_content=True, offset=public_bytes)
         self._finish_message(end + _END_MESSAGE)
+
+    def cross(self, scope: str) -> None:
+        """Go on in `scope`. A point within these bytes still counts as shared: it may say half a scope."""
+        self._feed(_CROSS + _utf8(scope) + _END_FIELD)
+        self._is_shared = False
 
     def _finish_message(self, end: bytes) -> None:
         self._feed(end)
@@ -182,15 +232,21 @@ class _Stream:
             self.points.pop()  # a multiple of 512 fell on the end of the message: the end says more
         self._take(0)
 
-    def _feed(self, data: bytes, is_content: bool = False) -> None:
+    def _take_once(self, content_bytes: int) -> None:
+        if not self.points or self.points[-1].position != self._position:
+            self._take(content_bytes)
+
+    def _feed(self, data: bytes, is_content: bool = False, offset: int = 0) -> None:
         for start, piece in _pieces(data, self._position):
             self._hash.update(piece)
             self._position += len(piece)
             if self._position % STEP_BYTES == 0:
-                self._take(start + len(piece) if is_content else None)
+                self._take(offset + start + len(piece) if is_content else None)
 
     def _take(self, content_bytes: int | None) -> None:
-        self.points.append(DigestPoint(self._hash.digest(), self._position, self._num_messages, content_bytes))
+        self.points.append(
+            DigestPoint(self._hash.digest(), self._position, self._num_messages, content_bytes, self._is_shared)
+        )
 
 
 def _pieces(data: bytes, position: int) -> Iterator[tuple[int, bytes]]:

@@ -112,7 +112,9 @@ def parse_tenants(text: str) -> Tenants:
     for index, entry in enumerate(document["tenants"]):
         path = f"tenants[{index}]"
         if not isinstance(entry, dict) or not _REQUIRED <= set(entry) <= _REQUIRED | set(_SHARES):
-            raise TenantsError(f'{path}: expected the fields "name" and "keyHashes", and perhaps "ramShare", "diskShare"')
+            raise TenantsError(
+                f'{path}: expected the fields "name" and "keyHashes", and perhaps "ramShare", "diskShare"'
+            )
         scope = f"tenant:{_name(entry['name'], path)}"
         if scope in shares:
             raise TenantsError(f"{path}.name: another entry has the same name")

@@ -46,12 +46,18 @@ def plain(content):
     return "\n".join(part["text"] for part in content) if isinstance(content, list) else content
 
 
-def stream_by_hand(scope, body, template):
-    """Return the stream, and for each message where its content starts, where that ends, and where the message ends."""
+def stream_by_hand(scope, body, template, is_public=False):
+    """Return the stream, and for each message where its content starts, where that ends, and where the message ends.
+
+    `is_public`: the first message is, so that the stream crosses behind it.
+    """
     head = {
         name: body[name] for name in ("tools", "response_format", "chat_template_kwargs") if body.get(name) is not None
     }
-    stream, spans = head_by_hand(b"chat", scope, body.get("model", ""), template, dump(head)), []
+    stream, spans = (
+        head_by_hand(b"chat", "shared" if is_public else scope, body.get("model", ""), template, dump(head)),
+        [],
+    )
     for message in body["messages"]:
         others = {
             key: value for key, value in message.items() if key not in ("role", "name", "content") and value is not None
@@ -64,6 +70,8 @@ def stream_by_hand(scope, body, template):
         stop = start if content is None else len(stream)
         stream += b"\xff\xfe"
         spans.append((start, stop, len(stream)))
+        if is_public and len(spans) == 1:
+            stream += b"\xfc" + encode(scope) + b"\xff"
     return stream, spans
 
 
@@ -82,8 +90,8 @@ def points_by_hand(stream, spans, key=KEY):
     return points
 
 
-def points(body, key=KEY, scope=SCOPE, template=TEMPLATE):
-    return request_points(key, scope, template, body)
+def points(body, key=KEY, scope=SCOPE, template=TEMPLATE, public=()):
+    return request_points(key, scope, template, body, public)
 
 
 # Few letters, those that could be mistaken for the format's own, so that collisions are likely if they are possible.

@@ -7,8 +7,11 @@ from hypothesis import strategies as st
 
 from pagoda_protocol.tenants import (
     ANONYMOUS_SCOPE,
+    SHARED_SCOPE,
     Tenants,
     TenantsError,
+    TenantShares,
+    admin_token,
     crossing,
     digest_secret,
     key_hash,
@@ -96,6 +99,48 @@ def test_a_key_proves_the_scope_of_its_tenant_and_any_other_header_none():
         assert tenants.scope_of(header) is None
 
 
+def test_shares_are_read_by_scope_and_are_whole_where_nothing_is_said():
+    tenants = parse_tenants(
+        json.dumps(
+            {
+                "tenants": [
+                    {"name": "a", "keyHashes": [key_hash("1")], "ramShare": 0.25, "diskShare": 1},
+                    {"name": "b", "keyHashes": [key_hash("2")]},
+                ]
+            }
+        )
+    )
+    assert tenants.shares == {"tenant:a": TenantShares(0.25, 1.0), "tenant:b": TenantShares(1.0, 1.0)}
+    assert Tenants().shares == {}
+
+
+def test_no_tenant_can_have_the_scope_of_what_is_public():
+    tenants = parse_tenants(json.dumps({"tenants": [{"name": SHARED_SCOPE, "keyHashes": [key_hash("1")]}]}))
+    assert tenants.scope_of("Bearer 1") not in (SHARED_SCOPE, ANONYMOUS_SCOPE)
+
+
+def test_the_admin_token_equals_the_one_made_by_hand_and_its_frozen_digits():
+    assert admin_token(SECRET) == hmac_by_hand(SECRET, b"admin").hex()
+    assert admin_token(SECRET) == "26d538fee66c725d7203f6c4532e79131e618593909aca63038ca9f915e1693e"
+
+
+def test_a_wrong_file_is_refused_in_words_that_hold_no_name_and_no_hash():
+    name, key = "Zebra Holdings", key_hash("sk-zebra")
+    entry = {"name": name, "keyHashes": [key]}
+    for wrong in (
+        [entry, entry],
+        [entry, {"name": "b", "keyHashes": [key]}],
+        [entry | {"ramShare": 2}],
+        [entry | {"keyHashes": [key + "0"]}],
+        [entry | {name: 1}],
+        [entry | {"name": name + "\n"}],
+    ):
+        with pytest.raises(TenantsError) as refused:
+            parse_tenants(json.dumps({"tenants": wrong}))
+        assert "Zebra" not in str(refused.value)
+        assert key.partition(":")[2][:8] not in str(refused.value)
+
+
 def test_a_file_without_tenants_lets_nobody_in():
     assert parse_tenants('{"tenants": []}').scope_of("Bearer sk-1") is None
     assert parse_tenants('{"tenants": []}').scope_of(None) is None
@@ -107,16 +152,31 @@ def test_a_file_without_tenants_lets_nobody_in():
         ([], 'tenants file: expected one object with the list "tenants"'),
         ({"tenants": {}}, 'tenants file: expected one object with the list "tenants"'),
         ({"tenants": [], "more": 1}, 'tenants file: expected one object with the list "tenants"'),
-        ({"tenants": [{"name": "a"}]}, 'tenants[0]: expected exactly the fields "name" and "keyHashes"'),
+        (
+            {"tenants": [{"name": "a"}]},
+            'tenants[0]: expected the fields "name" and "keyHashes", and perhaps "ramShare", "diskShare"',
+        ),
+        (
+            {"tenants": [{"name": "a", "keyHashes": [HASH], "ramshare": 1}]},
+            'tenants[0]: expected the fields "name" and "keyHashes", and perhaps "ramShare", "diskShare"',
+        ),
         ({"tenants": [{"name": "", "keyHashes": [HASH]}]}, NAME_FORM),
         ({"tenants": [{"name": "\ud800", "keyHashes": [HASH]}]}, NAME_FORM),
         ({"tenants": [{"name": "a", "keyHashes": []}]}, "tenants[0].keyHashes: expected a list with at least one hash"),
         ({"tenants": [{"name": "a", "keyHashes": ["sk-1"]}]}, HASH_FORM),
         (
             {"tenants": [{"name": "a", "keyHashes": [HASH] * 2}]},
-            "tenants[0].keyHashes[1]: the same key belongs to another entry",
+            "tenants[0].keyHashes[1]: the same key is there twice",
         ),
-        ({"tenants": [{"name": "a", "keyHashes": [HASH]}] * 2}, "tenants[1].name: 'a' is there twice"),
+        ({"tenants": [{"name": "a", "keyHashes": [HASH]}] * 2}, "tenants[1].name: another entry has the same name"),
+        *(
+            (
+                {"tenants": [{"name": "a", "keyHashes": [HASH], name: value}]},
+                f"tenants[0].{name}: expected a number above 0 and at most 1",
+            )
+            for name in ("ramShare", "diskShare")
+            for value in (0, -0.5, 1.01, True, "1", None, [1], float("nan"), 10**400)
+        ),
     ],
 )
 def test_a_wrong_tenants_file_is_refused_by_its_field(document, message):
