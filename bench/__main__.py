@@ -10,6 +10,8 @@ from bench.report import Result, publish
 
 BENCHES = {
     "reuse": "TTFT of a repeated long prefix from each tier, against computing it",
+    "early-reuse": "p50 TTFT of a burst on one prompt: blocks shared when complete, at request end, never",
+    "reload": "TTFT of a returning history from RAM, disk and pool, against computing it",
     "overhead": "throughput with the sidecar attached against without, nothing to reuse",
     "blackhole": "TTFT with a pool that never answers, against none",
     "pool": "set and get over the pool client against pymemcache",
@@ -18,7 +20,7 @@ BENCHES = {
 
 def main() -> int:
     """Parse, run, publish."""
-    lines = "\n".join(f"  {name:10} {what}" for name, what in BENCHES.items())
+    lines = "\n".join(f"  {name:12} {what}" for name, what in BENCHES.items())
     parser = argparse.ArgumentParser(
         prog="python -m bench", description=f"benches:\n{lines}", formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -26,7 +28,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a short form: shows that it works, not what it gives")
     parser.add_argument("--results", type=Path, default=Path("bench/results"), help="folder for the table and plot")
     arguments = parser.parse_args()
-    module = importlib.import_module(f"bench.{arguments.name}")
+    module = importlib.import_module(f"bench.{arguments.name.replace('-', '_')}")
     with tempfile.TemporaryDirectory(prefix="pagoda-bench-") as folder:
         result: Result = module.run(arguments.quick, Path(folder))
     publish(result, arguments.results)
