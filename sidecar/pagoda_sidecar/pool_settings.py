@@ -1,4 +1,4 @@
-"""pool-nodes.json followed live, and the pool made from it."""
+"""What the pool is told by files, followed live, and the pool made from it."""
 
 import logging
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 from pagoda_runtime.files import LiveFile
 from pagoda_runtime.metrics import Instrument, Metrics
 from pagoda_sidecar.pool import MemcachedPool, PoolNode, parse_nodes
+from pagoda_sidecar.pool_access import PoolAccessFiles
 
 _log = logging.getLogger(__name__)
 
@@ -40,11 +41,28 @@ class PoolNodesFile:
         return True
 
 
+class PoolFiles:
+    """All files that the pool follows."""
+
+    def __init__(self, nodes: PoolNodesFile, access: PoolAccessFiles) -> None:
+        self._nodes = nodes
+        self._access = access
+
+    def refresh(self) -> bool:
+        """Read what changed; return whether an engine must hear of it."""
+        has_access_changed = self._access.refresh()
+        return self._nodes.refresh() or has_access_changed
+
+
 def make_pool(
-    settings_dir: Path, metrics: Metrics, integrity_failures: Instrument
-) -> tuple[MemcachedPool, PoolNodesFile]:
-    """Return the pool with the nodes of now, and the file to follow."""
+    settings_dir: Path,
+    metrics: Metrics,
+    integrity_failures: Instrument,
+    tls_dir: Path | None = None,
+    auth_dir: Path | None = None,
+) -> tuple[MemcachedPool, PoolFiles]:
+    """Return the pool with the nodes, certificates and credentials of now, and the files to follow."""
     pool = MemcachedPool((), metrics, integrity_failures=integrity_failures)
-    nodes = PoolNodesFile(settings_dir / NODES_FILE, pool)
-    nodes.refresh()
-    return pool, nodes
+    files = PoolFiles(PoolNodesFile(settings_dir / NODES_FILE, pool), PoolAccessFiles(tls_dir, auth_dir, pool))
+    files.refresh()
+    return pool, files

@@ -27,7 +27,7 @@ from pagoda_runtime.web import PortTakenError, add_common_routes, serving
 from pagoda_sidecar import arguments, supervisor
 from pagoda_sidecar.counters import Counters
 from pagoda_sidecar.hint_stream import add_hint_routes
-from pagoda_sidecar.pool_settings import PoolNodesFile, make_pool
+from pagoda_sidecar.pool_settings import PoolFiles, make_pool
 from pagoda_sidecar.service import TierService
 from pagoda_sidecar.sidecar import Sidecar
 
@@ -49,7 +49,9 @@ async def run(settings: arguments.Arguments) -> None:
     metrics = Metrics()
     counters = Counters(metrics)
     counters.restarts.add(int(os.environ.get(supervisor.RESTARTS_VARIABLE, "0")))
-    pool, nodes = make_pool(settings.settings_dir, metrics, counters.integrity_failures)
+    pool, pool_files = make_pool(
+        settings.settings_dir, metrics, counters.integrity_failures, settings.pool_tls_dir, settings.pool_auth_dir
+    )
     sidecar = Sidecar(settings.volume, settings.ram_bytes, pool, counters)
     sidecar.off_reason = _config_problem(settings)
     app = web.Application()
@@ -61,7 +63,7 @@ async def run(settings: arguments.Arguments) -> None:
             async with (
                 _serving_tiers(settings, sidecar),
                 serving(app, settings.host, settings.port) as port,
-                _looking_again(settings, sidecar, nodes),
+                _looking_again(settings, sidecar, pool_files),
             ):
                 _log.info("sidecar ready %s", logs.fields(port=port, off=sidecar.off_reason or "no"))
                 await stop.wait()
@@ -93,8 +95,8 @@ async def _serving_tiers(settings: arguments.Arguments, sidecar: Sidecar) -> Asy
 
 
 @contextlib.asynccontextmanager
-async def _looking_again(settings: arguments.Arguments, sidecar: Sidecar, nodes: PoolNodesFile) -> AsyncIterator[None]:
-    """Keep gauges fresh, follow the node list, and try bad settings again."""
+async def _looking_again(settings: arguments.Arguments, sidecar: Sidecar, pool_files: PoolFiles) -> AsyncIterator[None]:
+    """Keep gauges fresh, follow what the pool is told, and try bad settings again."""
 
     async def look() -> None:
         while True:
@@ -106,7 +108,7 @@ async def _looking_again(settings: arguments.Arguments, sidecar: Sidecar, nodes:
 
     def look_once() -> None:
         sidecar.update_gauges()
-        if nodes.refresh():
+        if pool_files.refresh():
             sidecar.tell_engine()
         if sidecar.off_reason:
             reason = _config_problem(settings)

@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -35,8 +36,11 @@ def free_port() -> int:
 class Memcached:
     """One memcached process. Made by `running_memcached`, which also ends it."""
 
-    def __init__(self, arguments: Sequence[str]) -> None:
+    def __init__(self, arguments: Sequence[str], tls: ssl.SSLContext | None = None, log_in: bytes = b"") -> None:
+        """`tls` and `log_in` ("user password") are for our own commands, if it wants them."""
         self._arguments = tuple(arguments)
+        self._tls = tls
+        self._log_in = log_in
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
 
@@ -88,15 +92,13 @@ class Memcached:
 
     def command(self, text: bytes, end: bytes = b"\r\n", timeout: float = 5.0) -> bytes:
         """Send `text` on a connection of its own and return what comes back, up to and with `end`."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=timeout) as connection:
-            connection.sendall(text)
-            answer = b""
-            while not answer.endswith(end):
-                received = connection.recv(1 << 16)
-                if not received:
-                    break
-                answer += received
-            return answer
+        with socket.create_connection(("127.0.0.1", self.port), timeout=timeout) as plain:
+            connection = plain if self._tls is None else self._tls.wrap_socket(plain, server_hostname="127.0.0.1")
+            with connection:
+                if self._log_in:
+                    line = b"set x 0 -1 %d\r\n%b\r\n" % (len(self._log_in), self._log_in)
+                    assert _ask(connection, line, b"\r\n") == b"STORED\r\n"
+                return _ask(connection, text, end)
 
     def statistics(self, group: str = "") -> dict[str, str]:
         """Return what `stats [group]` says."""
@@ -122,15 +124,32 @@ class Memcached:
         raise TimeoutError(f"memcached did not answer within {START_SECONDS} s: {' '.join(command)}")
 
 
+def _ask(connection: socket.socket, text: bytes, end: bytes) -> bytes:
+    connection.sendall(text)
+    answer = b""
+    while not answer.endswith(end):
+        received = connection.recv(1 << 16)
+        if not received:
+            break
+        answer += received
+    return answer
+
+
 @contextlib.contextmanager
 def running_memcached(
-    memory_mib: int = 64, item_limit: str = "8m", threads: int = 1, arguments: Sequence[str] = ()
+    memory_mib: int = 64,
+    item_limit: str = "8m",
+    threads: int = 1,
+    arguments: Sequence[str] = (),
+    tls: ssl.SSLContext | None = None,
+    log_in: bytes = b"",
 ) -> Iterator[Memcached]:
     """Run one memcached while the context is open.
 
-    `memory_mib` is `-m`, `item_limit` is `-I` (e.g. "1m"), `arguments` are further flags as they are.
+    `memory_mib` is `-m`, `item_limit` is `-I` (e.g. "1m"), `arguments` are further flags as they are. With `-Z` and
+    `-Y` among them `tls` and `log_in` are for this object's own commands.
     """
-    node = Memcached(["-m", str(memory_mib), "-I", item_limit, "-t", str(threads), *arguments])
+    node = Memcached(["-m", str(memory_mib), "-I", item_limit, "-t", str(threads), *arguments], tls, log_in)
     try:
         node.start()
         yield node

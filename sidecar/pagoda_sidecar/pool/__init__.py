@@ -9,7 +9,9 @@
     reads        probe and fetch on one connection
     stores       a batch of stores on one connection
     lane         which stores go in one batch
-    connection   one socket, one deadline
+    connection   one exchange at a time, one deadline
+    wire         a socket, bare or with TLS
+    access       certificates, user and password
     node         one memcached: its connections, breaker and recovery
 
 What `pagoda_pool_operations_total` says became of each record:
@@ -19,15 +21,26 @@ What `pagoda_pool_operations_total` says became of each record:
     store          stored, exists, full, too_large, server_error, other_namespace,
                    corrupt (its slot changed after it was sealed, tier="ram")
     ping           answered, and why not
-    all            refused, lost, timeout, garbage (see errors), breaker, busy, cancelled
+    all            refused, untrusted, denied, lost, timeout, garbage (see errors), breaker, busy, cancelled
 
 Rules: a node that fails costs counted misses and one deadline, never an exception to the caller. Payload bytes go
 from the socket into the caller's memory and back without a copy of ours. Nothing is written into a destination once
 the call that lent it has returned or was cancelled.
 """
 
+from pagoda_sidecar.pool.access import Access, AccessError, Credentials, access_files, read_access
 from pagoda_sidecar.pool.nodes import PoolNode, parse_nodes
 from pagoda_sidecar.pool.pool import MemcachedPool
 from pagoda_sidecar.pool.settings import PoolSettings
 
-__all__ = ["MemcachedPool", "PoolNode", "PoolSettings", "parse_nodes"]
+__all__ = [
+    "Access",
+    "AccessError",
+    "Credentials",
+    "MemcachedPool",
+    "PoolNode",
+    "PoolSettings",
+    "access_files",
+    "parse_nodes",
+    "read_access",
+]

@@ -1,7 +1,8 @@
 """One socket to one memcached, used by one exchange at a time.
 
-    open ──► begin ──► send / receive … ──► end ──► begin …
-                 └── anything else: not clean, the owner closes it
+    open: connect ──► TLS ──► settings, logging in if they are refused
+      └──► begin ──► send / receive … ──► end ──► begin …
+                       └── anything else: not clean, the owner closes it
 
 A connection whose exchange did not end well is never used again: a late answer would be taken for another question's.
 
@@ -11,24 +12,28 @@ that task has returned or was cancelled, nobody touches its memory any more.
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable, Sequence
 
-from pagoda_sidecar.pool.errors import NodeGarbled, NodeLate, NodeLost, NodeRefused
+from pagoda_sidecar.pool import meta
+from pagoda_sidecar.pool.access import Access, Credentials
+from pagoda_sidecar.pool.errors import NodeDenied, NodeGarbled, NodeLate, NodeLost, NodeRefused, NodeUntrusted
 from pagoda_sidecar.pool.items import value_limit
-from pagoda_sidecar.pool.meta import GET_SETTINGS, ProtocolError, Response, ResponseParser, Sink
+from pagoda_sidecar.pool.meta import ProtocolError, Response, ResponseParser, Sink
 from pagoda_sidecar.pool.nodes import PoolNode
 from pagoda_sidecar.pool.settings import PoolSettings
+from pagoda_sidecar.pool.wire import PlainWire, TlsWire, Wire
 
 # Bytes moved before the event loop's other tasks get a turn: a peer on loopback is always ready.
 _TURN_BYTES = 1 << 20
-_MAX_SEND_BUFFERS = 64  # in one call; the kernel takes 1024
+_NOT_YET = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class Connection:
     """Made by `open`. Errors of the peer are raised as NodeFailed, after which `is_clean` is False."""
 
-    def __init__(self, peer: socket.socket, settings: PoolSettings) -> None:
-        self._socket = peer
+    def __init__(self, wire: Wire, settings: PoolSettings) -> None:
+        self._wire = wire
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._parser: ResponseParser | None = None
@@ -43,24 +48,25 @@ class Connection:
         self.value_limit_bytes = 0
 
     @classmethod
-    async def open(cls, node: PoolNode, settings: PoolSettings) -> "Connection":
-        """Connect and learn the node's item limit; the connection is then known to lead to a memcached.
+    async def open(cls, node: PoolNode, settings: PoolSettings, access: Access) -> "Connection":
+        """Connect, log in where that is asked for, and learn the item limit: it then leads to a memcached.
 
         Raises:
-            NodeFailed: it cannot be reached, does not answer in time, or is no memcached.
+            NodeFailed: it cannot be reached, does not answer in time, or is no memcached that lets us in.
         """
         try:
             async with asyncio.timeout(settings.connect_seconds):
-                connection = cls(await _connect(node), settings)
+                connection = cls(_wire(await _connect(node), node, access), settings)
                 try:
-                    await connection._learn_limit()
+                    await connection._shake_hands()
+                    await connection._introduce(access.credentials)
                 except BaseException:
                     connection.close()
                     raise
                 return connection
         except TimeoutError as error:
             raise NodeLate(f"{node.name}: no connection within {settings.connect_seconds} s") from error
-        except (OSError, UnicodeError) as error:  # the latter for a host that no name server could be asked for
+        except (OSError, ValueError) as error:  # the latter for a host that no name server could be asked for
             raise NodeRefused(f"{node.name}: {error}") from error
 
     @property
@@ -71,20 +77,14 @@ class Connection:
     @property
     def is_stale(self) -> bool:
         """Whether an unused connection has ended or has something to say that nobody asked for."""
-        try:
-            self._socket.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return False
-        except OSError:
-            pass
-        return True
+        return self._wire.is_stale
 
     def close(self) -> None:
         """Close the socket; fine twice."""
         if self._timer is not None:
             self._timer.cancel()
         self._stop_reading()
-        self._socket.close()
+        self._wire.close()
 
     def opaques(self, count: int) -> range:
         """Return `count` tokens that this connection has never used before."""
@@ -124,12 +124,12 @@ class Connection:
         rest = [memoryview(buffer) for buffer in buffers]
         while rest:
             try:
-                sent = self._socket.sendmsg(rest[:_MAX_SEND_BUFFERS])
-            except BlockingIOError:
-                await self._writable()
+                sent = self._wire.send(rest)
+            except _NOT_YET as error:
+                await self._ready(error, to_send=True)
                 continue
             except OSError as error:
-                raise NodeLost(str(error)) from error
+                raise self._lost(error) from error
             _advance(rest, sent)
             await self._give_turn(sent)
 
@@ -142,12 +142,12 @@ class Connection:
         assert self._parser is not None, "no exchange has begun"
         while True:
             try:
-                received = self._socket.recvmsg_into(self._parser.buffers())[0]
-            except BlockingIOError:
-                await self._readable()
+                received = self._wire.receive(self._parser.buffers())
+            except _NOT_YET as error:
+                await self._ready(error, to_send=False)
                 continue
             except OSError as error:
-                raise NodeLost(str(error)) from error
+                raise self._lost(error) from error
             if not received:
                 raise NodeLost("the node closed the connection")
             if self._first_answer is None:
@@ -160,20 +160,54 @@ class Connection:
             if responses:
                 return responses
 
-    async def _learn_limit(self) -> None:
+    async def _shake_hands(self) -> None:
+        self._deadline = self._loop.time() + self._settings.connect_seconds
+        while True:
+            try:
+                return self._wire.handshake()
+            except _NOT_YET as error:
+                await self._ready(error, to_send=False)
+            except OSError as error:
+                raise self._lost(error) from error
+
+    async def _introduce(self, credentials: Credentials | None) -> None:
+        """Learn the node's item limit. Only a node that asks who we are is told."""
+        if await self._learn_limit():
+            return
+        if credentials is None:
+            raise NodeDenied("it asks for a user and a password, there are none")
         self.begin(0)
-        await self.send([GET_SETTINGS])
-        is_last = False
+        await self.send([meta.log_in_command(credentials.username, credentials.password)])
+        answers = await self.receive()
+        self.end()
+        if [answer.code for answer in answers] != [b"STORED"]:
+            raise NodeDenied("it does not accept the user and the password")
+        if not await self._learn_limit():
+            raise NodeDenied("it accepted the user and the password, and asks again")
+
+    async def _learn_limit(self) -> bool:
+        """Ask for the node's settings; return whether it told them."""
+        self.begin(0)
+        await self.send([meta.GET_SETTINGS])
+        is_last = is_denied = False
         while not is_last:
             for response in await self.receive():
-                if is_last or response.code not in (b"STAT", b"END"):
+                is_denied = response.code == b"CLIENT_ERROR" and response.words == (b"unauthenticated",)
+                if is_last or not (is_denied or response.code in (b"STAT", b"END")):
                     raise NodeGarbled(f"{response.code!r} to a question for settings")
                 if response.words[:1] == (b"item_size_max",) and response.words[-1].isdigit():
                     self.value_limit_bytes = value_limit(int(response.words[-1]))
-                is_last = response.code == b"END"
+                is_last = is_denied or response.code == b"END"
         self.end()
-        if self.value_limit_bytes <= 0:
+        if not is_denied and self.value_limit_bytes <= 0:
             raise NodeGarbled("no item_size_max in its settings")
+        return not is_denied
+
+    def _lost(self, error: OSError) -> NodeLost | NodeUntrusted:
+        """Say what an error of the wire means; a peer may refuse our certificate as late as in its first answer."""
+        if isinstance(error, ssl.SSLError) and not self.value_limit_bytes:
+            return NodeUntrusted(str(error))
+        return NodeLost(str(error))
 
     async def _give_turn(self, num_bytes: int) -> None:
         self._turn_bytes += num_bytes
@@ -181,15 +215,22 @@ class Connection:
             self._turn_bytes = 0
             await asyncio.sleep(0)
 
+    async def _ready(self, error: OSError, *, to_send: bool) -> None:
+        """Wait for what `error` says is missing; a bare socket does not say which way."""
+        if isinstance(error, ssl.SSLWantReadError) or (not to_send and not isinstance(error, ssl.SSLWantWriteError)):
+            await self._readable()
+        else:
+            await self._writable()
+
     async def _readable(self) -> None:
         if not self._is_reading:  # stays so between waits: telling the kernel each time costs more than a spare wake-up
             self._is_reading = True
-            self._loop.add_reader(self._socket.fileno(), self._on_readable)
+            self._loop.add_reader(self._wire.fileno(), self._on_readable)
         await self._wait()
 
     async def _writable(self) -> None:
         self._stop_reading()  # answers that wait meanwhile must not look like room to send
-        descriptor = self._socket.fileno()
+        descriptor = self._wire.fileno()
         self._loop.add_writer(descriptor, self._settle, True)
         try:
             await self._wait()
@@ -221,7 +262,7 @@ class Connection:
     def _stop_reading(self) -> None:
         if self._is_reading:
             self._is_reading = False
-            self._loop.remove_reader(self._socket.fileno())
+            self._loop.remove_reader(self._wire.fileno())
 
     def _set_timer(self) -> None:
         if self._timer is not None:
@@ -254,6 +295,16 @@ def _advance(buffers: list[memoryview], num_bytes: int) -> None:
         del buffers[0]
     if num_bytes:
         buffers[0] = buffers[0][num_bytes:]
+
+
+def _wire(peer: socket.socket, node: PoolNode, access: Access) -> Wire:
+    if access.tls is None:
+        return PlainWire(peer)
+    try:
+        return TlsWire(peer, access.tls, node.host)
+    except BaseException:
+        peer.close()
+        raise
 
 
 async def _connect(node: PoolNode) -> socket.socket:

@@ -5,6 +5,8 @@ NodeError
 ├── NodeBusy        busy         our own bound on connections: nobody's fault
 └── NodeFailed                   opens the breaker
     ├── NodeRefused refused      no connection
+    ├── NodeUntrusted untrusted  no TLS: its certificate or ours was not accepted
+    ├── NodeDenied  denied       it does not know our user and password, or asks for some and there are none
     ├── NodeLost    lost         the connection ended while an answer was owed
     ├── NodeLate    timeout      no answer within the deadline
     └── NodeGarbled garbage      an answer that is none, or to another question
@@ -39,6 +41,18 @@ class NodeRefused(NodeFailed):
     """No connection could be made."""
 
     outcome = "refused"
+
+
+class NodeUntrusted(NodeFailed):
+    """The TLS handshake failed: one side does not accept the other's certificate, or speaks no TLS."""
+
+    outcome = "untrusted"
+
+
+class NodeDenied(NodeFailed):
+    """The node wants other credentials than ours."""
+
+    outcome = "denied"
 
 
 class NodeLost(NodeFailed):

@@ -12,7 +12,10 @@ from dataclasses import dataclass, field
 _LINE_BUFFER_BYTES = 1024
 _MAX_VALUE_BYTES = 1 << 30
 _MAX_SINK_BUFFERS = 16  # handed out at once; the kernel takes at most 1024 in one call
-_CODES = frozenset((b"VA", b"HD", b"EN", b"NF", b"NS", b"EX", b"MN", b"STAT", b"END", b"SERVER_ERROR"))
+_CODES = frozenset(
+    (b"VA", b"HD", b"EN", b"NF", b"NS", b"EX", b"MN", b"STAT", b"END", b"STORED", b"CLIENT_ERROR", b"SERVER_ERROR")
+)
+_REFUSALS = frozenset((b"unauthenticated", b"authentication failure"))
 
 END_OF_BATCH = b"mn\r\n"  # answered after everything sent before it, also where quiet commands were silent
 GET_SETTINGS = b"stats settings\r\n"
@@ -37,6 +40,15 @@ def delete_command(key: bytes, opaque: int, cas: int) -> bytes:
 def store_command(key: bytes, opaque: int, value_bytes: int, client_flag: int, *, add: bool = False) -> bytes:
     """Announce a value, which follows, and then `END_OF_VALUE`. With `add` an existing item stays (answer NS)."""
     return b"ms %b %d F%d%b O%d\r\n" % (key, value_bytes, client_flag, b" ME" if add else b"", opaque)
+
+
+def log_in_command(username: bytes, password: bytes) -> bytes:
+    """Say who we are, as memcached's ASCII authentication wants it: a `set` whose key means nothing.
+
+    A node that does not authenticate would keep the value: it is asked first, and the item is born expired.
+    """
+    value = b"%b %b" % (username, password)
+    return b"set login 0 -1 %d\r\n%b\r\n" % (len(value), value)
 
 
 class ProtocolError(Exception):
@@ -168,7 +180,9 @@ def parse_line(line: bytes) -> Response:
     code, *words = line.split(b" ")
     if code not in _CODES:
         raise ProtocolError(f"unexpected answer {line[:40]!r}")
-    if code in (b"STAT", b"SERVER_ERROR"):
+    if code == b"CLIENT_ERROR" and b" ".join(words) not in _REFUSALS:
+        raise ProtocolError(f"it did not understand us: {line[:40]!r}")
+    if code in (b"STAT", b"CLIENT_ERROR", b"SERVER_ERROR"):
         return Response(code, words=tuple(words))
     size = None
     if code == b"VA":

@@ -16,8 +16,9 @@ from pagoda_runtime.breaker import Breaker, BreakerState
 from pagoda_runtime.logs import fields
 from pagoda_runtime.metrics import Instrument
 from pagoda_sidecar.pool import stores
+from pagoda_sidecar.pool.access import Access
 from pagoda_sidecar.pool.connection import Connection
-from pagoda_sidecar.pool.errors import NodeBusy, NodeDown, NodeError, NodeFailed
+from pagoda_sidecar.pool.errors import NodeBusy, NodeDenied, NodeDown, NodeError, NodeFailed, NodeUntrusted
 from pagoda_sidecar.pool.lane import StoreLane
 from pagoda_sidecar.pool.nodes import PoolNode
 from pagoda_sidecar.pool.settings import PoolSettings
@@ -26,14 +27,18 @@ from pagoda_sidecar.pool.stores import Storing
 _log = logging.getLogger(__name__)
 
 OPERATIONS = ("probe", "fetch", "store")
+_OUR_FAULT = (NodeDenied, NodeUntrusted)  # it will say the same until somebody changes a file
 _WORK = ("fetch", "store")  # a probe moves next to nothing: its success says little about a slow node
 
 
 class Node:
     """Lends connections; counts what happens to the node itself under the operation `ping`."""
 
-    def __init__(self, node: PoolNode, settings: PoolSettings, operations: Instrument, up: Instrument) -> None:
+    def __init__(
+        self, node: PoolNode, settings: PoolSettings, access: Access, operations: Instrument, up: Instrument
+    ) -> None:
         self.node = node
+        self._access = access
         self._settings = settings
         self._operations = operations
         self._up = up
@@ -42,6 +47,7 @@ class Node:
         self.lane = StoreLane(self._send, settings.window_bytes)
         self._idle: list[Connection] = []
         self._recovery: asyncio.Task[None] | None = None
+        self._access_changed = asyncio.Event()
         self._patience = settings.retry_seconds
         self._is_retired = False
         self._is_up: bool | None = None  # not known before it was first asked
@@ -67,7 +73,7 @@ class Node:
         await self._enter(gate)
         try:
             self._check_up()  # the node may have failed somebody else meanwhile: everybody waits for one deadline only
-            connection = self._take_idle() or await Connection.open(self.node, self._settings)
+            connection = self._take_idle() or await Connection.open(self.node, self._settings, self._access)
             if self._recovery is None:
                 self._set_up(True)
             try:
@@ -81,6 +87,12 @@ class Node:
             gate.release()
         if operation in _WORK and self._recovery is None:
             self._patience = self._settings.retry_seconds
+
+    def set_access(self, access: Access) -> None:
+        """Open connections with `access` from now on; a node that was left alone is tried with it soon."""
+        self._access = access
+        self._close_idle()
+        self._access_changed.set()
 
     def retire(self) -> "asyncio.Task[None] | None":
         """Close what is not lent now; what is lent, when it comes back. Nothing can be lent afterwards.
@@ -146,20 +158,36 @@ class Node:
     async def _recover(self) -> None:
         """Ping the node until it answers."""
         while True:
-            await asyncio.sleep(self._patience)
+            await self._pause()
             if not self._breaker.allow():  # an operation that was still under way failed later than the first
                 continue
             try:
-                connection = await Connection.open(self.node, self._settings)
+                connection = await Connection.open(self.node, self._settings, self._access)
             except NodeFailed as error:
                 self._breaker.failed()
                 self.count("ping", error.outcome)
+                if isinstance(error, _OUR_FAULT):
+                    self._grow_patience()
                 continue
             break
         self.count("ping", "answered")
         self._idle.append(connection)
         self._set_up(True)
-        self._patience = min(2 * self._patience, self._settings.max_retry_seconds)
+        self._grow_patience()
         self._recovery = None
         self._breaker.succeeded()
         _log.info("memcached node answers again %s", fields(node=self.node.name))
+
+    async def _pause(self) -> None:
+        """Leave the node alone for a while; new certificates or credentials end that."""
+        self._access_changed.clear()
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._access_changed.wait()
+        except TimeoutError:
+            return
+        self._patience = self._settings.retry_seconds
+        await asyncio.sleep(self._patience)
+
+    def _grow_patience(self) -> None:
+        self._patience = min(2 * self._patience, self._settings.max_retry_seconds)

@@ -12,6 +12,7 @@ from pagoda_protocol import metrics as names
 from pagoda_protocol.records import RecordHeader
 from pagoda_runtime.metrics import Instrument, Metrics
 from pagoda_sidecar.pool import keys, reads
+from pagoda_sidecar.pool.access import Access
 from pagoda_sidecar.pool.errors import NodeError
 from pagoda_sidecar.pool.node import Node
 from pagoda_sidecar.pool.nodes import PoolNode
@@ -48,6 +49,8 @@ class MemcachedPool:
         )
         self._pace = Pace()
         self._namespace = b""
+        self._access = Access()
+        self._problem = ""
         self._nodes: dict[str, Node] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self.set_nodes(nodes)
@@ -55,6 +58,8 @@ class MemcachedPool:
     @property
     def off_reason(self) -> str:
         """Why nothing is read or written; empty when the pool is enabled."""
+        if self._problem:
+            return self._problem
         if not self._nodes:
             return "no memcached nodes are configured"
         if not self._namespace:
@@ -75,6 +80,16 @@ class MemcachedPool:
             raise ValueError(f"namespace: expected {NAMESPACE_BYTES} bytes, got {len(namespace)}")
         self._namespace = namespace
 
+    def set_access(self, access: Access) -> None:
+        """Approach nodes with `access` from now on; connections in use stay as they are until they come back."""
+        self._access, self._problem = access, ""
+        for node in self._nodes.values():
+            node.set_access(access)
+
+    def set_problem(self, reason: str) -> None:
+        """Be off with a reason until access is set."""
+        self._problem = reason
+
     def set_nodes(self, nodes: Sequence[PoolNode]) -> None:
         """Use `nodes` from now on. Those that stay as they are keep their connections and what is known of them."""
         kept, gone = {}, dict(self._nodes)
@@ -83,7 +98,7 @@ class MemcachedPool:
             if known is not None and known.node == node:
                 kept[node.name] = gone.pop(node.name)
             else:
-                kept[node.name] = Node(node, self._settings, self._operations, self._up)
+                kept[node.name] = Node(node, self._settings, self._access, self._operations, self._up)
         self._nodes = kept
         self._rendezvous = Rendezvous(kept)
         for node_gone in gone.values():
