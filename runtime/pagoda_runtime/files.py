@@ -18,6 +18,7 @@ _log = logging.getLogger(__name__)
 _Value = TypeVar("_Value")
 
 POLL_SECONDS = 0.5
+_ABSENT = "there is no such file"
 
 
 class KeyFileError(Exception):
@@ -59,8 +60,8 @@ def _read_key(path: Path) -> bytes:
 class LiveFile(Generic[_Value]):
     """The parsed content of a file, kept up to date. A bad new version is logged and the last good one kept."""
 
-    def __init__(self, path: Path, parse: Callable[[str], _Value]) -> None:
-        """Read the file once.
+    def __init__(self, path: Path, parse: Callable[[str], _Value], absent: _Value | None = None) -> None:
+        """Read the file once. `absent` is the value until there is a file; None: there must be one.
 
         Raises:
             OSError: it cannot be read.
@@ -68,8 +69,14 @@ class LiveFile(Generic[_Value]):
         """
         self.path = path
         self._parse = parse
-        self._identity = self._identify()
-        self._value = parse(path.read_text("utf-8"))
+        self._said: object = None  # the last problem that was logged, and with which version
+        try:
+            self._identity: tuple[int, int, int, int] | None = self._identify()
+            self._value = parse(path.read_text("utf-8"))
+        except FileNotFoundError:
+            if absent is None:
+                raise
+            self._identity, self._value, self._said = None, absent, (None, _ABSENT)
 
     @property
     def value(self) -> _Value:
@@ -85,8 +92,9 @@ class LiveFile(Generic[_Value]):
             self._identity = identity
             value = self._parse(self.path.read_text("utf-8"))
         except (OSError, ValueError) as error:
-            _log.warning("%s: new version not used: %s", self.path, error)
+            self._say(_ABSENT if isinstance(error, FileNotFoundError) else str(error))
             return False
+        self._said = None
         changed = value != self._value
         self._value = value
         return changed
@@ -110,6 +118,12 @@ class LiveFile(Generic[_Value]):
                     on_change(self._value)
             except Exception:  # noqa: BLE001 - the task's outermost loop: one version that fails must not be the last
                 _log.exception("%s: new version not used", self.path)
+
+    def _say(self, problem: str) -> None:
+        """Log a problem once for each version of the file, however often it is met."""
+        if (self._identity, problem) != self._said:
+            _log.warning("%s: new version not used: %s", self.path, problem)
+        self._said = (self._identity, problem)
 
     def _identify(self) -> tuple[int, int, int, int]:
         status = self.path.stat()

@@ -70,6 +70,36 @@ def test_a_live_file_gives_the_new_value_and_keeps_the_last_good_one(tmp_path: P
     assert live.value == [3]
 
 
+def test_a_file_that_may_be_absent_has_a_value_before_it_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    live = LiveFile(path, json.loads, absent=[0])
+    assert live.value == [0]
+    assert not live.refresh()
+    replace(path, "[1]")
+    assert live.refresh()
+    assert live.value == [1]
+    path.unlink()
+    assert not live.refresh()
+    assert live.value == [1], "what was there once is kept"
+    with pytest.raises(FileNotFoundError):
+        LiveFile(path, json.loads)
+
+
+def test_a_problem_is_logged_once_for_each_version(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text("[1]")
+    live = LiveFile(path, json.loads)
+    for text, num_logged in (("[1, 2", 1), ("[1, 2,", 2)):
+        replace(path, text)
+        for _ in range(3):
+            live.refresh()
+        assert len(caplog.records) == num_logged
+    path.unlink()
+    for _ in range(3):
+        live.refresh()
+    assert len(caplog.records) == 3
+
+
 async def test_a_followed_file_calls_back_with_each_new_value(tmp_path: Path) -> None:
     path = tmp_path / "settings.json"
     path.write_text("1")
