@@ -93,6 +93,7 @@ class SidecarProcess:
         self.volume = folder / "volume"
         self.port = free_port()
         self.ram_bytes = ram_bytes
+        self.flags: dict[str, object] = {}  # more of them, or other values, from the next start on
         self._process: subprocess.Popen[bytes] | None = None
         self.log = folder / "log"
         self.namespace = NAMESPACE  # of engines that attach without saying who they are
@@ -108,7 +109,7 @@ class SidecarProcess:
         arguments = {
             "--name": "p", "--host": "127.0.0.1", "--port": self.port, "--volume": self.volume,
             "--secret-dir": self.folder / "secret", "--settings-dir": self.folder / "settings",
-            "--ram-bytes": self.ram_bytes,
+            "--ram-bytes": self.ram_bytes, "--disk-bytes": 0, **self.flags,
         }  # fmt: skip
         command = [sys.executable, "-m", "pagoda_sidecar", *(str(part) for pair in arguments.items() for part in pair)]
         with self.log.open("ab") as log:
