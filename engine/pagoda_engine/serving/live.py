@@ -25,9 +25,8 @@ class Live:
         except (OSError, ValueError) as error:
             raise StartError(str(error)) from error
 
-    @property
     def settings(self) -> LiveSettings:
-        """The newest version."""
+        """Return the newest version."""
         return LiveSettings() if self._file is None else self._file.value
 
     @contextlib.asynccontextmanager
