@@ -1,0 +1,96 @@
+"""Numerics and accounting for each codec from each tier (DESIGN §8; CASES E7, E27).
+
+One real pod per codec. A parked session is in RAM, on disk and, used twice, in the pool; taking away the nearer tiers
+shows each of the others. With Raw the tokens are the cold ones. A lossy codec's tokens may be others, but the same ones
+from every tier: a block is encoded once, and what was encoded is what every tier holds.
+"""
+
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from pagoda_protocol.metrics import SOURCES
+from pagoda_protocol.records import CODECS
+from tests.support.pods import Pods
+from tests.support.program import Answer
+from tests.system.conftest import StartPods
+from tests.system.stories import demand, eventually, shown
+
+BLOCK = 16
+PROMPT = "Under the pagoda's third roof hung a bell that nobody rang, for its rope had been cut in a year of war. " * 2
+
+
+def ask(pods: Pods, prompt: str) -> Answer:
+    engine = pods.engine("chat-0")
+    before = {source: engine.metric("pagoda_prompt_tokens_total", source=source) for source in SOURCES}
+    answer = engine.complete(prompt, max_tokens=32, ignore_eos=True)
+    pods.wait_idle("chat-0")
+    counted = {
+        source: engine.metric("pagoda_prompt_tokens_total", source=source) - before[source] for source in SOURCES
+    }
+    assert counted == dict(answer.sources), "what the client was told is what was counted"
+    assert sum(answer.sources.values()) == answer.usage["prompt_tokens"]
+    return answer
+
+
+def wait_parked(pods: Pods) -> None:
+    engine = pods.engine("chat-0")
+    eventually(lambda: engine.metric("pagoda_blocks", state="cached") == 0, "the session was never parked")
+
+
+def wait_settled(pods: Pods, num_blocks: int) -> None:
+    """Wait until disk and pool hold what is parked and was used twice."""
+    sidecar = pods.sidecar("chat-0")
+    eventually(
+        lambda: (
+            sidecar.metric("pagoda_tier_blocks", tier="disk") >= num_blocks and pods.memcached_items() >= num_blocks
+        ),
+        "the blocks never reached disk and pool",
+    )
+    time.sleep(0.5)  # the last of them may still be being written
+
+
+def take_away(pods: Pods, *, is_disk_too: bool) -> None:
+    """Let the sidecar start without its arena, and perhaps without its segments."""
+    sidecar, engine = pods.sidecar("chat-0"), pods.engine("chat-0")
+    argv = list(sidecar.command.argv)
+    sidecar.stop()
+    (Path(argv[argv.index("--volume") + 1]) / "arena").unlink()
+    if is_disk_too:
+        disk = Path(argv[argv.index("--disk-dir") + 1])
+        shutil.rmtree(disk)
+        disk.mkdir()
+    sidecar.start()
+    sidecar.wait_ready("/health")
+    eventually(lambda: engine.metric("pagoda_tier_attached") == 1, "the engine never attached again")
+    eventually(lambda: sidecar.metric("pagoda_tier_blocks", tier="ram", state="free") > 0, "no RAM tier came")
+
+
+@pytest.mark.parametrize("codec", sorted(CODECS))
+def test_e7_e27_each_tier_gives_the_same_tokens_and_says_so(start_pods: StartPods, codec: str) -> None:
+    pods = start_pods(codec=codec, disk="64Mi", idle_seconds=1)
+
+    def story(salt: str) -> None:
+        prompt = f"{salt}{PROMPT}"
+        cold = ask(pods, prompt)
+        reused = int((cold.usage["prompt_tokens"] - 1) // BLOCK * BLOCK)
+        device = ask(pods, prompt)
+        assert device.text == cold.text
+        demand(device.sources["device"] == reused, device.sources)
+        wait_parked(pods)
+        ram = ask(pods, prompt)
+        if codec == "Raw":
+            assert ram.text == cold.text
+        demand(ram.sources["ram"] == reused, ram.sources)
+        for tier, is_disk_too in (("disk", False), ("pool", True)):
+            wait_parked(pods)
+            wait_settled(pods, reused // BLOCK)
+            take_away(pods, is_disk_too=is_disk_too)
+            answer = ask(pods, prompt)
+            demand(answer.sources[tier] == reused, answer.sources)
+            assert answer.text == ram.text, tier
+
+    shown(story)
+    assert pods.sidecar("chat-0").metric("pagoda_integrity_failures_total") == 0
