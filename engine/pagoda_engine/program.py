@@ -20,6 +20,7 @@ from pagoda_engine.serving.drain import Drainer
 from pagoda_engine.serving.errors import StartError
 from pagoda_engine.serving.gate import Gate
 from pagoda_engine.serving.keys import Keys
+from pagoda_engine.serving.live import Live
 from pagoda_engine.serving.progress import ProgressLog
 from pagoda_engine.serving.server import build_app
 from pagoda_engine.serving.service import Service
@@ -64,6 +65,7 @@ class Program:
             raise StartError("block addresses come out wrong in this process: its blocks would match nobody's")
         self._arguments = arguments
         self._keys = Keys(arguments.secret_dir, arguments.tenants_dir)
+        self._live = Live(arguments.settings_dir)
         _check_places(arguments)
         self._metrics = Metrics()
         self._gate: Gate[Service] = Gate()
@@ -76,7 +78,11 @@ class Program:
             self._gate, self._metrics, max_model_tokens=arguments.max_model_tokens, drain=self._drainer.drain
         )
         with stop_on_signals() as stop:
-            async with self._keys.following(), serving(app, arguments.host, arguments.port) as port:
+            async with (
+                self._keys.following(),
+                self._live.following(),
+                serving(app, arguments.host, arguments.port) as port,
+            ):
                 _log.info("listening %s", logs.fields(host=arguments.host, port=port))
                 loaded = await self._load(stop)
                 try:
@@ -98,7 +104,7 @@ class Program:
                 from pagoda_engine.serving.loading import load
 
                 progress("packages", 1.0)
-                loaded = load(self._arguments, self._keys, self._metrics, progress)
+                loaded = load(self._arguments, self._keys, self._live, self._metrics, progress)
             except BaseException as error:  # noqa: BLE001 - carried over to the thread that waits
                 loop.call_soon_threadsafe(done.set_exception, error)
             else:

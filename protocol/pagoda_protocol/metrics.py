@@ -19,6 +19,12 @@ BLOCKS = "pagoda_blocks"  # {state=free|cached|referenced}
 TIER_LOADS_SKIPPED = "pagoda_tier_loads_skipped"  # _total{reason}
 TIER_STORES = "pagoda_tier_stores"  # _total{outcome}
 TIER_ATTACHED = "pagoda_tier_attached"
+PARKED_SESSIONS = "pagoda_parked_sessions"  # _total
+PARKED_BLOCKS = "pagoda_parked_blocks"  # _total
+SESSIONS_NOT_PARKED = "pagoda_sessions_not_parked"  # _total{reason}
+HIT_RATIO = "pagoda_hit_ratio"
+HIT_CEILING_RATIO = "pagoda_hit_ceiling_ratio"
+UNAVOIDABLE_PROMPT_TOKENS = "pagoda_unavoidable_prompt_tokens"  # _total, an estimate
 
 # Sidecar
 INTEGRITY_FAILURES = "pagoda_integrity_failures"  # _total{tier,reason}

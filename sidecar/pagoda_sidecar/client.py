@@ -13,6 +13,7 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import xxhash
@@ -100,6 +101,11 @@ class TierClient:
         """Why the pool is off, as the sidecar said last; empty while blocks go there and come from there."""
         return self._connection.pool_off_reason
 
+    @property
+    def disk_off_reason(self) -> str:
+        """Why the disk tier is off, as the sidecar said last; empty while blocks go there and come from there."""
+        return self._connection.disk_off_reason
+
     def lookup(self, addresses: Sequence[bytes], timeout_seconds: float) -> list[Part]:
         """Return the runs present below, contiguous from position 0; empty is a miss.
 
@@ -122,12 +128,19 @@ class TierClient:
         sink: Callable[[int, memoryview], None],
         timeout_seconds: float,
         cancelled: Callable[[], bool],
+        *,
+        back_first: bool = False,
+        arrived: Callable[[int, str], None] | None = None,
+        floor: Callable[[], int] | None = None,
     ) -> LoadResult:
         """Copy the blocks `addresses[first:stop]` out of the arena through `sink(position, payload)`, in order.
 
         `addresses` is the whole chain and `root` what its first address follows on. The view is valid during the call
-        of `sink` only and must not be written. A position counts only when the result has it: the last one `sink` saw
-        may have failed verification afterwards.
+        of `sink` only and must not be written. A position counts only when the result has it, or `arrived(position,
+        source)` was called for it: the last one `sink` saw may have failed verification afterwards.
+
+        Back first the order is from `stop - 1` (or where a short grant ends) downwards, and `floor()` gives the lowest
+        position still wanted: the load is complete when all from there on has arrived. Both are called in this thread.
 
         Raises:
             TierUnavailable: nothing could be asked, or no answer came in time.
@@ -144,9 +157,14 @@ class TierClient:
                     root=root,
                     first=first,
                     stop=stop,
-                    order=pb.ORDER_FRONT_FIRST,
+                    order=pb.ORDER_BACK_FIRST if back_first else pb.ORDER_FRONT_FIRST,
                 )
-                run = LoadRun(Copying(arena, self._identity.namespace, request, sink, deadline, cancelled))
+                copying = Copying(arena, self._identity.namespace, request, sink, deadline, cancelled)
+                if arrived is not None:
+                    copying = replace(copying, arrived=arrived)
+                if back_first:
+                    copying = replace(copying, floor=floor)
+                run = LoadRun(copying)
                 stream: EventStream[pb.LoadEvent] = EventStream(stub.Load(request))
                 try:
                     return run.follow(stream)
@@ -205,8 +223,9 @@ class TierClient:
         touched: Sequence[bytes],
         load: LoadReport | None,
         timeout_seconds: float,
+        parked: Sequence[bytes] = (),
     ) -> None:
-        """Tell the sidecar of digests, device residency, uses and load.
+        """Tell the sidecar of digests, device residency, uses, load and chains that were parked.
 
         Raises:
             TierUnavailable: it was not told; after the next attach it must be told all residency anew.
@@ -220,6 +239,7 @@ class TierClient:
                 device_added=device_added,
                 device_removed=device_removed,
                 touched=touched,
+                parked=parked,
                 load=_load_message(load),
             )
             stub.Report(request, timeout=timeout_seconds)

@@ -60,6 +60,7 @@ class Batch:
     instruments: Instruments
     clock: Callable[[], float]
     on_end: Callable[[Request], None]
+    on_preempted: Callable[[Request], None]  # while it holds its blocks still
 
     def schedule(self) -> list[Work]:
         """Choose the next step's work; every page it writes is taken when this returns."""
@@ -79,7 +80,7 @@ class Batch:
             self.supply.supplied(request, item.num_tokens, COMPUTE)
             added = self.residency.publish_computed(request)
             if self.storer is not None:
-                self.storer.offer(added, request.block_tokens, request.tag_of)
+                self.storer.offer(added)
             if token is not None:
                 self._generated(request, token)
 
@@ -148,6 +149,7 @@ class Batch:
         return request
 
     def _preempt(self, request: Request) -> None:
+        self.on_preempted(request)
         self.supply.let_go(request)
         self.roster.put_back(request)
         self.instruments.preemptions.add(1)

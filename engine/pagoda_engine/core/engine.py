@@ -31,6 +31,7 @@ from pagoda_engine.core.tiers import DigestRow, TierClient
 from pagoda_engine.core.workers import ThreadWorkers, Workers
 from pagoda_engine.core.workload import Workload
 from pagoda_engine.model.interface import ModelRunner
+from pagoda_protocol.live import LiveSettings
 from pagoda_runtime.metrics import Metrics
 
 _log = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ class Engine:
         tiers: TierClient | None,
         clock: Callable[[], float] = time.monotonic,
         make_workers: Callable[[str, int], Workers] = ThreadWorkers,
+        idle_seconds: Callable[[], float] = lambda: LiveSettings().idle_seconds,
     ) -> None:
         self._runner = runner
         self._facts = runner.facts
@@ -69,7 +71,7 @@ class Engine:
         self._throughput = Throughput()
         self._workload = Workload(self._throughput)
         self._residency = Residency(self._facts.num_pages, self._facts.block_tokens)
-        self._below = None if tiers is None else self._connect(tiers, make_workers)
+        self._below = None if tiers is None else self._connect(tiers, make_workers, idle_seconds)
         self._batch = self._make_batch()
         self._stats = self._take_stats()
 
@@ -149,6 +151,8 @@ class Engine:
         with self._state_lock:
             in_flight = [] if self._below is None else self._below.pages_in_flight()
             self._residency.check_integrity(self._roster, in_flight)
+            if self._below is not None:
+                self._below.parking.check_integrity()
 
     def step(self) -> bool:
         """Compute one batch; return whether anything was done."""
@@ -167,6 +171,8 @@ class Engine:
 
     def _schedule(self) -> tuple[list[Work], bool]:
         with self._state_lock:
+            if self._below is not None:
+                self._below.parking.look()
             num_before = self._roster.num_preemptions
             work = self._batch.schedule()
             return work, self._roster.num_preemptions > num_before
@@ -205,12 +211,18 @@ class Engine:
         try:
             while not self._inbox.is_closed:
                 if not self.step():
-                    self._inbox.wait(self._batch.seconds_to_wait())
+                    self._inbox.wait(self._seconds_to_wait())
         except Exception:  # noqa: BLE001 - a bug of ours: nobody must wait for an answer that never comes
             _log.exception("the engine's loop broke")
             self._is_broken = True
         self._inbox.close()
         self._end_all()
+
+    def _seconds_to_wait(self) -> float | None:
+        waits = [self._batch.seconds_to_wait()]
+        if self._below is not None:
+            waits.append(self._below.parking.seconds_to_wait())
+        return min((seconds for seconds in waits if seconds is not None), default=None)
 
     def _join(self) -> bool:
         """Wait for the loop's end; False if it is stuck in a step, so that all state is its own still."""
@@ -255,7 +267,13 @@ class Engine:
         with self._ids_lock:
             self._ids.discard(request_id)
 
-    def _connect(self, tiers: TierClient, make_workers: Callable[[str, int], Workers]) -> Below:
+    def _preempted(self, request: Request) -> None:
+        if self._below is not None and request.blocks:
+            self._below.reporter.parked(request.blocks[-1].address)
+
+    def _connect(
+        self, tiers: TierClient, make_workers: Callable[[str, int], Workers], idle_seconds: Callable[[], float]
+    ) -> Below:
         below = Below(
             tiers,
             Surroundings(
@@ -268,6 +286,7 @@ class Engine:
                 clock=self._clock,
                 load_report=lambda: self._stats.load_report(),
                 make_workers=make_workers,
+                idle_seconds=idle_seconds,
             ),
         )
         below.on_loaded = self._finish_load
@@ -292,6 +311,7 @@ class Engine:
             instruments=self._instruments,
             clock=self._clock,
             on_end=lambda request: self._drop_id(request.request_id),
+            on_preempted=self._preempted,
         )
 
     def _take_stats(self) -> EngineStats:

@@ -36,6 +36,13 @@ class Instruments:
             names.TIER_LOADS_SKIPPED, "Loads not made or ended short, by reason.", ("reason",)
         )
         self.stores = metrics.counter(names.TIER_STORES, "Blocks offered to the tiers, by outcome.", ("outcome",))
+        self.parked_sessions = metrics.counter(
+            names.PARKED_SESSIONS, "Idle sessions whose blocks have left the device: they are safe below."
+        )
+        self.parked_blocks = metrics.counter(names.PARKED_BLOCKS, "Blocks that left the device with a parked session.")
+        self.sessions_not_parked = metrics.counter(
+            names.SESSIONS_NOT_PARKED, "Attempts to park a session after which it stayed, by reason.", ("reason",)
+        )
         self.integrity_failures = metrics.counter(
             names.INTEGRITY_FAILURES, "Records that failed verification on their way in.", ("tier", "reason")
         )

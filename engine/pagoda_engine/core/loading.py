@@ -159,6 +159,7 @@ class Loader:
             parent = self._residency.table.publish(address, root, parent, job.blocks[offset], page)
             if parent is None:
                 break
+            parent.tenant_tag = job.request.tag_of(job.first + offset)
             self._residency.claims.fulfil(address)
             if parent.page == page:
                 added.append(parent)

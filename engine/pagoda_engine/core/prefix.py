@@ -32,6 +32,7 @@ class Block:
     stored_epoch: int = 0  # the attach epoch in which it is known to lie in RAM; 0 is none (storing.py)
     is_storing: bool = False
     store_after: float = 0.0  # not offered again before this time
+    tenant_tag: int = 0
 
 
 class PrefixTable:
@@ -40,6 +41,7 @@ class PrefixTable:
     def __init__(self, pages: Pages) -> None:
         self.on_added: Callable[[bytes], None] = lambda address: None
         self.on_removed: Callable[[bytes], None] = lambda address: None
+        self.on_leaf: Callable[[Block], None] = lambda block: None  # held by nobody, without children, since now
         self._pages = pages
         self._blocks: dict[bytes, Block] = {}
         self._by_page: dict[int, Block] = {}
@@ -106,16 +108,16 @@ class PrefixTable:
         if self._pages.hold(page) == 1 and (block := self._by_page.get(page)) is not None and not _has_held(block):
             self._became_held(block)
 
-    def release(self, page: int) -> None:
-        """Remove a holder; the page becomes cached or free when it was the last one."""
+    def release(self, page: int, is_use: bool = True) -> None:
+        """Remove a holder; the page becomes cached or free when it was the last one. A copy is no use of a block."""
+        block = self._by_page.get(page)
+        if block is not None and is_use:
+            block.last_use = next(self._uses)
         if self._pages.release(page):
             return
-        block = self._by_page.get(page)
         if block is None:
             self._pages.give_back(page)
-            return
-        block.last_use = next(self._uses)
-        if not _has_held(block):
+        elif not _has_held(block):
             self._became_unheld(block)
 
     def take(self, num: int) -> list[int] | None:
@@ -126,11 +128,25 @@ class PrefixTable:
             self._evict_one()
         return [self._pages.take() for _ in range(num)]
 
+    def is_idle_leaf(self, block: Block) -> bool:
+        """Whether the block is in the table, held by nobody and without children."""
+        return block in self and self._is_evictable_leaf(block)
+
+    def drop(self, block: Block) -> bool:
+        """Evict this block if it is an idle leaf; return whether it was."""
+        if not self.is_idle_leaf(block):
+            return False
+        self._remove(block)
+        return True
+
     def _evict_one(self) -> None:
         while True:
             last_use, _, block = heapq.heappop(self._leaves)
-            if block in self and block.last_use == last_use and self._is_evictable_leaf(block):
+            if block.last_use == last_use and self.is_idle_leaf(block):
                 break
+        self._remove(block)
+
+    def _remove(self, block: Block) -> None:
         del self._blocks[block.address]
         del self._by_page[block.page]
         self._num_evictable -= 1
@@ -177,6 +193,7 @@ class PrefixTable:
             self._leaves = [(other.last_use, next(self._ties), other) for other in leaves if other is not block]
             heapq.heapify(self._leaves)
         heapq.heappush(self._leaves, (block.last_use, next(self._ties), block))
+        self.on_leaf(block)
 
     def check_integrity(self) -> None:
         """Assert that links, counts and pages agree."""

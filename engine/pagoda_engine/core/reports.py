@@ -16,6 +16,7 @@ from pagoda_engine.core.workers import Outage
 
 _MAX_BATCH = 8192  # addresses per call: 256 KiB
 _MAX_TOUCHED = 1024
+_MAX_PARKED = 1024
 _TIMEOUT_SECONDS = 1.0
 
 
@@ -25,6 +26,7 @@ class _News:
     added: list[bytes] = field(default_factory=list)
     removed: list[bytes] = field(default_factory=list)
     touched: list[bytes] = field(default_factory=list)
+    parked: list[bytes] = field(default_factory=list)
 
 
 class Reporter:
@@ -42,6 +44,7 @@ class Reporter:
         self._recent_rows: OrderedDict[bytes, DigestRow] = OrderedDict()
         self._new_rows: dict[bytes, DigestRow] = {}
         self._touched: list[bytes] = []  # each use counts, also two between two reports
+        self._parked: dict[bytes, None] = {}
         self._is_stale = True  # all must be told again
         self._is_stopping = False
         self._thread: threading.Thread | None = None
@@ -64,6 +67,13 @@ class Reporter:
         with self._changed:
             if len(self._touched) < _MAX_TOUCHED:
                 self._touched.append(address)
+            self._changed.notify()
+
+    def parked(self, address: bytes) -> None:
+        """A session that ends in this block was parked, or a request preempted there: it will come back."""
+        with self._changed:
+            if len(self._parked) < _MAX_PARKED:
+                self._parked[address] = None
             self._changed.notify()
 
     def digests(self, rows: Sequence[DigestRow]) -> None:
@@ -91,14 +101,21 @@ class Reporter:
         try:
             for start in batches:
                 piece = slice(start, start + _MAX_BATCH)
-                rows, touched = (news.rows, news.touched) if start == batches[-1] else ([], [])
+                rest = news if start == batches[-1] else _News()
                 self._tiers.report(
-                    rows, news.added[piece], news.removed[piece], touched, self._load(), _TIMEOUT_SECONDS
+                    rest.rows,
+                    news.added[piece],
+                    news.removed[piece],
+                    rest.touched,
+                    self._load(),
+                    _TIMEOUT_SECONDS,
+                    rest.parked,
                 )
         except Exception as error:  # noqa: BLE001 - whatever the sidecar does, it is never more than a later report
             self._outage.failed(error)
             with self._changed:
                 self._is_stale = True
+                self._parked = dict.fromkeys([*news.parked, *self._parked][:_MAX_PARKED])
             return False
         self._outage.worked()
         with self._changed:
@@ -124,7 +141,7 @@ class Reporter:
         self._changed.notify()
 
     def _has_news(self) -> bool:
-        return bool(self._dirty or self._new_rows or self._touched or self._is_stale)
+        return bool(self._dirty or self._new_rows or self._touched or self._parked or self._is_stale)
 
     def _take_news(self) -> _News:
         if self._is_stale:
@@ -134,11 +151,12 @@ class Reporter:
             added = [address for address in self._dirty if address in self._resident and address not in self._told]
             removed = [address for address in self._dirty if address not in self._resident and address in self._told]
             rows = list(self._new_rows.values())
-        news = _News(rows, added, removed, list(self._touched))
+        news = _News(rows, added, removed, list(self._touched), list(self._parked))
         self._told.update(added)
         self._dirty.clear()
         self._new_rows.clear()
         self._touched.clear()
+        self._parked.clear()
         self._is_stale = False
         return news
 

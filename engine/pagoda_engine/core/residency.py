@@ -49,6 +49,7 @@ class Residency:
         if block is None:
             request.is_private = True
             return None
+        block.tenant_tag = request.tag_of(index)
         self.claims.fulfil(address)
         self.adopt(request, block)
         return block

@@ -59,11 +59,8 @@ class Storer:
         if source == "ram":
             block.stored_epoch = self._epoch
 
-    def offer(self, blocks: Sequence[Block], block_tokens: int, tag_of: Callable[[int], int]) -> None:
-        """Store `blocks`, consecutive in one chain, and those of their ancestors that are not below yet.
-
-        `tag_of` gives the tenant tag of a block by its index in the chain.
-        """
+    def offer(self, blocks: Sequence[Block]) -> None:
+        """Store `blocks`, consecutive in one chain, and those of their ancestors that are not below yet."""
         if not blocks:
             return
         chain = self._missing_ancestors(blocks[0]) + [block for block in blocks if self._is_missing(block)]
@@ -76,7 +73,13 @@ class Storer:
         room = self._settings.max_store_blocks - self.num_blocks
         self._put_off(chain[room:], "dropped")
         for start in range(0, len(chain[:room]), _BATCH_BLOCKS):
-            self._start(chain[:room][start : start + _BATCH_BLOCKS], block_tokens, tag_of)
+            self._start(chain[:room][start : start + _BATCH_BLOCKS])
+
+    def offer_lost(self, blocks: Sequence[Block]) -> None:
+        """Store blocks, consecutive in one chain, that are not below any more, whatever was known of them."""
+        for block in blocks:
+            block.stored_epoch = 0
+        self.offer(blocks)
 
     def finish(self, job: StoreJob) -> None:
         """Release the pages and note what is known to lie below."""
@@ -84,7 +87,7 @@ class Storer:
         self.num_blocks -= len(job.blocks)
         for block in reversed(job.blocks):
             block.is_storing = False
-            self._residency.table.release(block.page)
+            self._residency.table.release(block.page, is_use=False)
         if job.result is None:
             self._put_off(job.blocks, "unavailable")
             return
@@ -113,13 +116,13 @@ class Storer:
         if blocks and outcome is not None:
             self._count(outcome, len(blocks))
 
-    def _start(self, blocks: list[Block], block_tokens: int, tag_of: Callable[[int], int]) -> None:
+    def _start(self, blocks: list[Block]) -> None:
         records = []
         for block in blocks:
             block.is_storing = True
             self._residency.table.hold(block.page)
             parent = block.root if block.parent is None else block.parent.address
-            records.append(BlockRecord(block.address, parent, block.index, block_tokens, tag_of(block.index)))
+            records.append(BlockRecord(block.address, parent, block.index, len(block.tokens), block.tenant_tag))
         job = StoreJob(blocks, records, self._epoch)
         self.jobs.add(job)
         self.num_blocks += len(blocks)

@@ -75,8 +75,9 @@ class TierClient(Protocol):
         touched: Sequence[bytes],
         load: LoadReport | None,
         timeout_seconds: float,
+        parked: Sequence[bytes] = (),
     ) -> None:
-        """Tell the sidecar what the device holds and which prefixes were used."""
+        """Tell the sidecar what the device holds, which prefixes were used and which chains will be wanted again."""
 
     def close(self) -> None:
         """Detach. Called by whoever made the client, after the engine has stopped."""

@@ -25,6 +25,7 @@ from pagoda_engine.serving.coverage import Coverage
 from pagoda_engine.serving.errors import StartError
 from pagoda_engine.serving.keys import Keys
 from pagoda_engine.serving.language import ModelLanguage
+from pagoda_engine.serving.live import Live
 from pagoda_engine.serving.prepare import Limits
 from pagoda_engine.serving.service import Service
 from pagoda_engine.text.errors import TextError
@@ -57,19 +58,19 @@ class Loaded:
             self.tiers.close()
 
 
-def load(arguments: Arguments, keys: Keys, metrics: Metrics, progress: Progress) -> Loaded:
+def load(arguments: Arguments, keys: Keys, live: Live, metrics: Metrics, progress: Progress) -> Loaded:
     """Load the model, attach the tiers and start the engine.
 
     Raises:
         StartError: the model cannot be served as it was asked for, or the volume is not to be used.
     """
     try:
-        return _load(arguments, keys, metrics, progress)
+        return _load(arguments, keys, live, metrics, progress)
     except (ModelError, TextError, LockHeldError, OSError) as error:
         raise StartError(str(error)) from error
 
 
-def _load(arguments: Arguments, keys: Keys, metrics: Metrics, progress: Progress) -> Loaded:
+def _load(arguments: Arguments, keys: Keys, live: Live, metrics: Metrics, progress: Progress) -> Loaded:
     location = locate(package=arguments.model_package, path=arguments.model_path)
     language = ModelLanguage(load_text(location))
     runner = TorchModelRunner(
@@ -101,7 +102,7 @@ def _load(arguments: Arguments, keys: Keys, metrics: Metrics, progress: Progress
             tiers = TierClient(arguments.volume, identity)
             undo.callback(tiers.close)
         # The core states what it needs of a client in types of its own; the sidecar's have the same fields.
-        engine = Engine(runner, settings, metrics, tiers)
+        engine = Engine(runner, settings, metrics, tiers, idle_seconds=lambda: live.settings().idle_seconds)
         engine.start()
         undo.pop_all()
     _log.info(

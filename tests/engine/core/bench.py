@@ -80,6 +80,7 @@ class Bench:
     def __init__(
         self, num_pages: int = 32, settings: EngineSettings = SETTINGS, tiers: FakeTiers | None = None
     ) -> None:
+        self.idle_seconds = 1e6
         self.clock = Clock()
         self.runner = OracleRunner(num_pages)
         self.tiers = tiers
@@ -87,7 +88,9 @@ class Bench:
         self.metrics = Metrics()
         self.requests: dict[str, NewRequest] = {}
         self.events: dict[str, Event] = {}
-        self.engine = Engine(self.runner, settings, self.metrics, tiers, self.clock, self._make_workers)
+        self.engine = Engine(
+            self.runner, settings, self.metrics, tiers, self.clock, self._make_workers, lambda: self.idle_seconds
+        )
         self.runner.watch(self.engine)
         if tiers is not None:
             tiers.checkpoint = self._pause_current

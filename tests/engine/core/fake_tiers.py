@@ -35,6 +35,7 @@ class FakeTiers:
         self.told: set[bytes] = set()  # device residency as reported
         self.rows: dict[bytes, DigestRow] = {}
         self.touched: list[bytes] = []
+        self.parked: list[bytes] = []
         self.load_reports: list[LoadReport] = []
         self.part_seconds = 0.0
         self.timeouts: list[float] = []
@@ -111,6 +112,7 @@ class FakeTiers:
         touched: Sequence[bytes],
         load: LoadReport | None,
         timeout_seconds: float,
+        parked: Sequence[bytes] = (),
     ) -> None:
         if self.is_failing:
             self.told.update(device_added[: len(device_added) // 2])  # a failed call may have had half its effect
@@ -120,6 +122,7 @@ class FakeTiers:
         self.told -= set(device_removed)
         self.rows.update({row.digest: row for row in rows})
         self.touched += touched
+        self.parked += parked
         if load is not None:
             self.load_reports.append(load)
 

@@ -54,8 +54,11 @@ class AnyOrder(RuleBasedStateMachine):
         max_preemptions=st.integers(1, 2),
         max_store_blocks=st.integers(0, 8),
         growth_blocks=st.integers(0, 1),
+        idle_seconds=st.sampled_from([0.1, 2.0, 1e6]),
     )
-    def begin(self, num_pages, max_batch_tokens, max_sequences, max_preemptions, max_store_blocks, growth_blocks):
+    def begin(
+        self, num_pages, max_batch_tokens, max_sequences, max_preemptions, max_store_blocks, growth_blocks, idle_seconds
+    ):
         self.tiers = FakeTiers()
         values = replace(
             SETTINGS,
@@ -67,6 +70,7 @@ class AnyOrder(RuleBasedStateMachine):
         )
         self.settings = values
         self.bench = Bench(num_pages, values, self.tiers)
+        self.bench.idle_seconds = idle_seconds
         self.touched_aborts: set[str] = set()
 
     @rule(some=st.lists(requests, min_size=1, max_size=4))

@@ -15,6 +15,7 @@ from pagoda_engine.arguments import Arguments
 from pagoda_engine.serving.drain import Drainer
 from pagoda_engine.serving.gate import Gate
 from pagoda_engine.serving.keys import Keys
+from pagoda_engine.serving.live import Live
 from pagoda_engine.serving.loading import Loaded, load
 from pagoda_engine.serving.server import build_app
 from pagoda_engine.serving.service import Service
@@ -93,7 +94,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory, keys: Keys) -> Iterator[Loa
         drain_seconds=5,
         exact=True,
     )
-    loaded = load(arguments, keys, Metrics(), lambda stage, share: None)
+    loaded = load(arguments, keys, Live(None), Metrics(), lambda stage, share: None)
     yield loaded
     loaded.close()
 
