@@ -75,7 +75,11 @@ class Program:
         """Serve HTTP from now on, requests from when the model is loaded, until a signal comes."""
         arguments = self._arguments
         app = build_app(
-            self._gate, self._metrics, max_model_tokens=arguments.max_model_tokens, drain=self._drainer.drain
+            self._gate,
+            self._metrics,
+            max_model_tokens=arguments.max_model_tokens,
+            drain=self._drainer.drain,
+            admin_token=self._keys.admin_token,
         )
         with stop_on_signals() as stop:
             async with (

@@ -9,21 +9,24 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from aiohttp import web
 
+from pagoda_engine.serving.auth import Caller, Chain
 from pagoda_engine.serving.errors import ApiError, EngineFailedError
 from pagoda_engine.serving.gate import Gate
 from pagoda_engine.serving.generation import Generation, Order
 from pagoda_engine.serving.prepare import Language, Limits, Prepared
-from pagoda_engine.serving.reporter import Reporter
+from pagoda_engine.serving.public import PublicTexts
+from pagoda_engine.serving.reporter import Reported, Reporter
 from pagoda_engine.serving.service import Service
 from pagoda_engine.serving.shapes import Shape
 from pagoda_engine.serving.stream import EventStream
 
 _log = logging.getLogger(__name__)
 
-Prepare = Callable[[bytes, str, Language, Limits], Prepared]
+Prepare = Callable[[bytes, str, Language, Limits, PublicTexts], Prepared]
 MakeShape = Callable[[str, int, str, bool], Shape]
 
 # Tokenizers release the interpreter's lock, templates and JSON do not: more threads would only take turns.
@@ -56,11 +59,11 @@ class Answerer:
         with self._gate.entered() as service:
             caller = service.callers.identify(request.headers.get("Authorization"))
             data = await request.read()
-            prepared = await asyncio.get_running_loop().run_in_executor(
-                self._workers, prepare, data, service.model, service.language, service.limits
-            )
-            order = Order(prepared.prompts, prepared.max_tokens, prepared.decoding, service.language.eos_ids, arrival)
-            generation = Generation(service.engine, order, caller, request_id, service.language.detokenizer)
+            work = partial(_prepare, service, caller, prepare, data)
+            prepared, chains = await asyncio.get_running_loop().run_in_executor(self._workers, work)
+            eos_ids = service.language.eos_ids
+            order = Order(prepared.prompts, chains, prepared.max_tokens, prepared.decoding, eos_ids, arrival)
+            generation = Generation(service.engine, order, request_id, service.language.detokenizer)
             has_usage = prepared.delivery.include_usage
             shape = make_shape(request_id, int(time.time()), prepared.request.model, has_usage)
             try:
@@ -69,7 +72,14 @@ class Answerer:
                         return await _stream(EventStream(request), generation, shape, has_usage)
                     return await _whole(generation, shape)
             finally:
-                self._reporter.request_ended(service, caller, prepared, generation)
+                self._reporter.request_ended(service, Reported(caller.scope, chains[0], prepared), generation)
+
+
+def _prepare(service: Service, caller: Caller, prepare: Prepare, data: bytes) -> tuple[Prepared, list[Chain]]:
+    """Return a request ready to be submitted, with the chain that each of its prompts belongs to."""
+    prepared = prepare(data, service.model, service.language, service.limits, service.public)
+    prompts = zip(prepared.prompts, prepared.openings, strict=True)
+    return prepared, [service.callers.chain(caller, prompt, opening.num_tokens) for prompt, opening in prompts]
 
 
 async def _whole(generation: Generation, shape: Shape) -> web.StreamResponse:

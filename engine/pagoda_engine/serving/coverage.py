@@ -62,6 +62,14 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class Opening:
+    """How a prompt begins: with `text`, a registered public one, which gives `num_tokens` of its tokens by itself."""
+
+    text: str | None = None
+    num_tokens: int = 0
+
+
+@dataclass(frozen=True)
 class Chat:
     """A chat whose prompt has been computed; `body` as it came, `messages` and the rest as the template got them."""
 
@@ -70,6 +78,7 @@ class Chat:
     tools: Sequence[Mapping[str, Any]] | None
     arguments: Mapping[str, Any]
     reply: str | None  # the assistant's text as the client got it; None when it did not get all of it
+    opening: Opening = Opening()
 
 
 @dataclass(frozen=True)
@@ -93,29 +102,32 @@ class Coverage:
             layout = _Layout(self.language, chat, messages)
         except RenderError:
             return []
-        points = chat_points(self.digest_key, scope, self.template_digest, chat.body, raw)
+        points = chat_points(self.digest_key, scope, self.template_digest, chat.body, raw, chat.opening.text)
         ids, ends = self.language.encode(layout.text, is_rendered=True)
-        return self._claims(layout.text, ids, ends, zip(points, layout.cuts(points), strict=True), computed)
+        cuts = zip(points, layout.cuts(points), strict=True)
+        return self._claims(layout.text, ids, ends, cuts, computed, chat.opening)
 
-    def of_text(self, scope: str, model: str, prompt: str, reply: str, computed: Sequence[int]) -> list[Claim]:
+    def of_text(
+        self, scope: str, model: str, prompt: str, reply: str, computed: Sequence[int], opening: Opening = Opening()
+    ) -> list[Claim]:
         """Return claims for a text completion; a client may go on from `prompt` and `reply` together."""
         text = prompt + reply
         inner = [
             point
-            for point in text_points(self.digest_key, scope, model, text)
+            for point in text_points(self.digest_key, scope, model, text, opening.text)
             if point.content_bytes and point.num_messages == 0
         ]
         cuts = _characters(text, [point.content_bytes or 0 for point in inner])
-        whole = (text_points(self.digest_key, scope, model, prompt)[-1], len(prompt))
+        whole = (text_points(self.digest_key, scope, model, prompt, opening.text)[-1], len(prompt))
         pairs = sorted([*zip(inner, cuts, strict=True), whole], key=lambda pair: pair[1])
         ids, ends = self.language.encode(text, is_rendered=False)
-        return self._claims(text, ids, ends, pairs, computed)
+        return self._claims(text, ids, ends, pairs, computed, opening)
 
     def of_tokens(self, scope: str, model: str, prompt: Sequence[int], computed: Sequence[int]) -> list[Claim]:
         """Return claims for a prompt given as token ids."""
         points = token_points(self.digest_key, scope, model, prompt)
         reached = [(point, len(prompt) if point.num_messages else (point.content_bytes or 0) // 4) for point in points]
-        return self._whole_blocks((point, min(tokens, len(computed))) for point, tokens in reached)
+        return self._whole_blocks(((point, min(tokens, len(computed))) for point, tokens in reached), Opening())
 
     def _claims(
         self,
@@ -124,17 +136,19 @@ class Coverage:
         ends: Sequence[int],
         cuts: Iterable[tuple[DigestPoint, int]],
         computed: Sequence[int],
+        opening: Opening,
     ) -> list[Claim]:
         boundaries = self.language.boundaries(text)
-        same = _common_length(ids, computed)
-        return self._whole_blocks(
-            (point, min(bisect.bisect_right(ends, _certain(boundaries, cut)), same)) for point, cut in cuts
-        )
+        same = common_length(ids, computed)
+        reached = ((point, min(bisect.bisect_right(ends, _certain(boundaries, cut)), same)) for point, cut in cuts)
+        return self._whole_blocks(reached, opening)
 
-    def _whole_blocks(self, reached: Iterable[tuple[DigestPoint, int]]) -> list[Claim]:
+    def _whole_blocks(self, reached: Iterable[tuple[DigestPoint, int]], opening: Opening) -> list[Claim]:
         claims: list[Claim] = []
         best = 0
-        for point, tokens in reached:
+        for point, certain in reached:
+            # Other tenants know a shared digest, and have of these blocks the public ones alone.
+            tokens = min(certain, opening.num_tokens) if point.is_shared else certain
             whole = tokens - tokens % self.block_tokens
             if whole > best:  # a point worth no more than the one before it would only fill tables
                 best = whole
@@ -167,13 +181,13 @@ class _Layout:
         probe: list[Mapping[str, Any]] = [{"role": "user", "content": _PROBE}]
         if self._messages[-1]["role"] != "assistant":
             probe.insert(0, {"role": "assistant", "content": _PROBE})
-        stable = _common_length(self.text, self._render([*self._messages, *probe], True))
+        stable = common_length(self.text, self._render([*self._messages, *probe], True))
         for count in _selected(total):
             try:
                 shorter = self.text if count == total else self._render(self._messages[:count], False)
             except RenderError:  # e.g. a template that wants a user message after the system's
                 continue
-            self._ends[count] = min(_common_length(self.text, shorter), stable)
+            self._ends[count] = min(common_length(self.text, shorter), stable)
 
     def _inner_cuts(self, points: Sequence[DigestPoint]) -> dict[int, int]:
         cuts: dict[int, int] = {}
@@ -231,7 +245,7 @@ def _certain(boundaries: Sequence[int], cut: int) -> int:
     return boundaries[index] if index >= 0 else 0
 
 
-def _common_length(first: Sequence[Any], second: Sequence[Any]) -> int:
+def common_length(first: Sequence[Any], second: Sequence[Any]) -> int:
     """Return how many leading items two strings or two lists share."""
     low, high = 0, min(len(first), len(second))
     if first[:high] == second[:high]:

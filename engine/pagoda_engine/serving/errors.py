@@ -4,7 +4,6 @@ ApiError
 ├── InvalidRequestError      400, the caller's fault: names the field and says what would be right
 │   └── ContextLengthError   400, code context_length_exceeded
 ├── UnauthenticatedError     401
-├── ForbiddenError           403
 ├── UnknownModelError        404, code model_not_found
 ├── TooLargeError            413
 ├── EngineFailedError        500, our fault
@@ -57,13 +56,6 @@ class UnauthenticatedError(ApiError):
     status = 401
     kind = "invalid_request_error"
     code = "invalid_api_key"
-
-
-class ForbiddenError(ApiError):
-    """The caller may not do this from where it is."""
-
-    status = 403
-    kind = "invalid_request_error"
 
 
 class UnknownModelError(ApiError):

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from pagoda_engine.core.request import NewRequest, RequestRejected, TokenEvent, TokenSink
 from pagoda_engine.model.interface import Sampling
+from pagoda_engine.serving.auth import Chain
 from pagoda_engine.serving.choice import Choice, Delta, Detokenizer
 from pagoda_engine.serving.errors import EngineFailedError, InvalidRequestError, UnavailableError
 from pagoda_engine.serving.openai import Decoding
@@ -37,19 +38,11 @@ class Submitter(Protocol):
 
 
 @dataclass(frozen=True)
-class Caller:
-    """Who asks, as its API key proved."""
-
-    scope: str
-    root: bytes  # 32
-    tenant_tag: int
-
-
-@dataclass(frozen=True)
 class Order:
     """What is to be generated: each prompt `decoding.num_choices` times."""
 
     prompts: Sequence[Sequence[int]]
+    chains: Sequence[Chain]  # one per prompt
     max_tokens: Sequence[int]  # one per prompt
     decoding: Decoding
     eos_ids: frozenset[int]
@@ -60,11 +53,10 @@ class Generation:
     """The choices of one HTTP request; choice `i` belongs to prompt `i // num_choices`."""
 
     def __init__(
-        self, engine: Submitter, order: Order, caller: Caller, request_id: str, detokenizer: Callable[[], Detokenizer]
+        self, engine: Submitter, order: Order, request_id: str, detokenizer: Callable[[], Detokenizer]
     ) -> None:
         self._engine = engine
         self._order = order
-        self._caller = caller
         self._loop = asyncio.get_running_loop()
         self._events: asyncio.Queue[tuple[int, TokenEvent]] = asyncio.Queue()
         decoding = order.decoding
@@ -141,17 +133,18 @@ class Generation:
         return Usage(prompt_tokens, sum(len(choice.tokens) for choice in self.choices), sources)
 
     def _requests(self) -> Iterator[NewRequest]:
-        order, decoding, caller = self._order, self._order.decoding, self._caller
+        order, decoding = self._order, self._order.decoding
         ids = iter(self._ids)
-        for prompt, max_tokens in zip(order.prompts, order.max_tokens, strict=True):
+        for prompt, chain, max_tokens in zip(order.prompts, order.chains, order.max_tokens, strict=True):
             # Drawn here and not by the model, so that a preempted or continued request repeats itself.
             seed = secrets.randbelow(_NUM_SEEDS) if decoding.seed is None else decoding.seed
             for number in range(decoding.num_choices):
                 yield NewRequest(
                     request_id=next(ids),
                     prompt=prompt,
-                    root=caller.root,
-                    tenant_tag=caller.tenant_tag,
+                    root=chain.root,
+                    tenant_tag=chain.tenant_tag,
+                    crossing=chain.crossing,
                     sampling=Sampling(
                         temperature=decoding.temperature,
                         top_p=decoding.top_p,

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from pagoda_engine.serving.errors import StartError
-from pagoda_protocol.tenants import TENANTS_KEY, Tenants, parse_tenants
+from pagoda_protocol.tenants import TENANTS_KEY, Tenants, admin_token, parse_tenants
 from pagoda_runtime.files import KeyFileError, LiveFile, read_pool_secret
 
 
@@ -23,6 +23,11 @@ class Keys:
             self._tenants = None if tenants_dir is None else LiveFile(tenants_dir / TENANTS_KEY, parse_tenants)
         except (KeyFileError, OSError, ValueError) as error:
             raise StartError(str(error)) from error
+
+    @property
+    def admin_token(self) -> str:
+        """What a caller must show to change the engine's state."""
+        return admin_token(self.pool_secret)
 
     def tenants(self) -> Tenants:
         """Return the newest tenants."""

@@ -27,6 +27,7 @@ from pagoda_engine.serving.keys import Keys
 from pagoda_engine.serving.language import ModelLanguage
 from pagoda_engine.serving.live import Live
 from pagoda_engine.serving.prepare import Limits
+from pagoda_engine.serving.public import PublicTexts
 from pagoda_engine.serving.service import Service
 from pagoda_engine.text.errors import TextError
 from pagoda_engine.text.model_text import load_text
@@ -118,7 +119,8 @@ def _load(arguments: Arguments, keys: Keys, live: Live, metrics: Metrics, progre
         engine=engine,
         language=language,
         limits=Limits(engine.max_request_tokens, runner.facts.vocab_size),
-        callers=Callers(keys.pool_secret, namespace, keys.tenants),
+        callers=Callers(keys.pool_secret, namespace, keys.tenants, arguments.block_tokens),
+        public=PublicTexts(language, lambda: live.settings().shared_prefixes),
         coverage=Coverage(language, keys.digest_key, language.template_digest, arguments.block_tokens),
         hand_over=lambda: hand_over(tiers),
     )

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from pagoda_engine.serving import coverage
 from pagoda_engine.serving.choice import Detokenizer
-from pagoda_engine.serving.coverage import Chat, Claim, Coverage
+from pagoda_engine.serving.coverage import Chat, Claim, Coverage, Opening
 from pagoda_engine.serving.errors import ContextLengthError, InvalidRequestError
 from pagoda_engine.serving.fields import parse_json_object
 from pagoda_engine.serving.openai import (
@@ -22,6 +22,7 @@ from pagoda_engine.serving.openai import (
     parse_chat,
     parse_completion,
 )
+from pagoda_engine.serving.public import PublicTexts
 
 
 class Language(coverage.Language, Protocol):
@@ -62,6 +63,7 @@ class Prepared:
     request: ChatRequest | CompletionRequest
     body: Mapping[str, Any]  # as it came
     prompts: Sequence[Sequence[int]]
+    openings: Sequence[Opening]  # one per prompt
     max_tokens: Sequence[int]  # one per prompt
 
     @property
@@ -80,18 +82,17 @@ class Prepared:
         `is_whole`: the client got the answer to its end. `computed`: prompt and answer tokens whose KV is complete.
         """
         if isinstance(self.request, ChatRequest):
-            chat = self.request
+            request = self.request
             reply = text if is_whole else None
-            return coverage.of_chat(
-                scope, Chat(self.body, chat.messages, chat.tools, chat.template_arguments, reply), computed
-            )
+            chat = Chat(self.body, request.messages, request.tools, request.template_arguments, reply, self.openings[0])
+            return coverage.of_chat(scope, chat, computed)
         model, prompt = self.request.model, self.request.prompts[0]
         if isinstance(prompt, str):
-            return coverage.of_text(scope, model, prompt, text, computed)
+            return coverage.of_text(scope, model, prompt, text, computed, self.openings[0])
         return coverage.of_tokens(scope, model, prompt, computed)
 
 
-def prepare_chat(data: bytes, model: str, language: Language, limits: Limits) -> Prepared:
+def prepare_chat(data: bytes, model: str, language: Language, limits: Limits, public: PublicTexts) -> Prepared:
     """Parse, render and tokenize a chat completion request.
 
     Raises:
@@ -108,10 +109,11 @@ def prepare_chat(data: bytes, model: str, language: Language, limits: Limits) ->
     except coverage.RenderError as error:
         raise InvalidRequestError(f"messages: the chat template refuses them: {error}", param="messages") from error
     tokens = language.token_ids(text, is_rendered=True)
-    return Prepared(request, body, [tokens], [_room(tokens, request.decoding, limits, "messages")])
+    room = _room(tokens, request.decoding, limits, "messages")
+    return Prepared(request, body, [tokens], [public.of_chat(body, tokens)], [room])
 
 
-def prepare_completion(data: bytes, model: str, language: Language, limits: Limits) -> Prepared:
+def prepare_completion(data: bytes, model: str, language: Language, limits: Limits, public: PublicTexts) -> Prepared:
     """Parse and tokenize a text completion request.
 
     Raises:
@@ -123,7 +125,8 @@ def prepare_completion(data: bytes, model: str, language: Language, limits: Limi
     room = [_room(prompt, request.decoding, limits, "prompt") for prompt in prompts]
     if request.decoding.max_tokens is None:
         room = [min(tokens, DEFAULT_COMPLETION_TOKENS) for tokens in room]
-    return Prepared(request, body, prompts, room)
+    openings = [public.of_prompt(given, prompt) for given, prompt in zip(request.prompts, prompts, strict=True)]
+    return Prepared(request, body, prompts, openings, room)
 
 
 def _tokens(prompt: str | Sequence[int], language: Language, limits: Limits) -> Sequence[int]:

@@ -11,15 +11,24 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from pagoda_engine.core.tiers import DigestRow
+from pagoda_engine.serving.auth import Chain
 from pagoda_engine.serving.coverage import Claim
-from pagoda_engine.serving.generation import Caller, Generation
+from pagoda_engine.serving.generation import Generation
 from pagoda_engine.serving.prepare import Prepared
 from pagoda_engine.serving.service import Service
-from pagoda_protocol.addresses import chain_addresses
 
 _log = logging.getLogger(__name__)
 
 MAX_WAITING = 64
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A request whose digests are to be reported: those of its first prompt, which `chain` belongs to."""
+
+    scope: str
+    chain: Chain
+    prepared: Prepared
 
 
 @dataclass(frozen=True)
@@ -38,11 +47,11 @@ class Reporter:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="report")
         self._waiting = threading.Semaphore(MAX_WAITING)
 
-    def request_ended(self, service: Service, caller: Caller, prepared: Prepared, generation: Generation) -> None:
+    def request_ended(self, service: Service, reported: Reported, generation: Generation) -> None:
         """Queue the report of a request; returns at once. Digests stand for the first prompt alone."""
         ended = [
             _Ended(choice.text, choice.finish is not None, generation.computed(choice.index))
-            for choice in generation.choices[: prepared.decoding.num_choices]
+            for choice in generation.choices[: reported.prepared.decoding.num_choices]
             if generation.has_begun(choice.index)
         ]
         if not ended:
@@ -50,18 +59,20 @@ class Reporter:
         if not self._waiting.acquire(blocking=False):
             _log.debug("digest report dropped: %d wait already", MAX_WAITING)
             return
-        self._pool.submit(self._report, service, caller, prepared, ended)
+        self._pool.submit(self._report, service, reported, ended)
 
     def close(self) -> None:
         """Finish what is queued and end the thread."""
         self._pool.shutdown()
 
-    def _report(self, service: Service, caller: Caller, prepared: Prepared, ended: Sequence[_Ended]) -> None:
+    def _report(self, service: Service, reported: Reported, ended: Sequence[_Ended]) -> None:
         try:
             rows: dict[bytes, DigestRow] = {}
             for choice in ended:
-                claims = prepared.claims(service.coverage, caller.scope, choice.text, choice.is_whole, choice.computed)
-                for row in digest_rows(claims, caller.root, choice.computed, service.coverage.block_tokens):
+                claims = reported.prepared.claims(
+                    service.coverage, reported.scope, choice.text, choice.is_whole, choice.computed
+                )
+                for row in digest_rows(claims, reported.chain, choice.computed, service.coverage.block_tokens):
                     rows.setdefault(row.digest, row)
             if rows:
                 service.engine.report_digests(list(rows.values()))
@@ -71,8 +82,8 @@ class Reporter:
             self._waiting.release()
 
 
-def digest_rows(claims: Sequence[Claim], root: bytes, computed: Sequence[int], block_tokens: int) -> list[DigestRow]:
+def digest_rows(claims: Sequence[Claim], chain: Chain, computed: Sequence[int], block_tokens: int) -> list[DigestRow]:
     """Return each claim with the address of its last block."""
     most = max((claim.tokens for claim in claims), default=0)
-    addresses = chain_addresses(root, computed[:most], block_tokens)
+    addresses = chain.addresses(computed[:most], block_tokens)
     return [DigestRow(claim.digest, claim.tokens, addresses[claim.tokens // block_tokens - 1]) for claim in claims]

@@ -3,11 +3,11 @@
     request ─► middleware: id, errors to JSON ─► handler ─► Answerer
 
 Rules: `/health` and `/metrics` answer from the first moment on, whatever is loading; every answer carries
-`x-request-id`; nothing but loopback may drain.
+`x-request-id`; only `POST /drain` changes the engine's state, and it wants the admin token, from this machine too.
 """
 
 import contextlib
-import ipaddress
+import hmac
 import logging
 import re
 import uuid
@@ -21,11 +21,11 @@ from pagoda_engine.serving.answer import Answerer
 from pagoda_engine.serving.errors import (
     ApiError,
     EngineFailedError,
-    ForbiddenError,
     InvalidRequestError,
     MethodNotAllowedError,
     NotFoundError,
     TooLargeError,
+    UnauthenticatedError,
     UnknownModelError,
 )
 from pagoda_engine.serving.gate import Gate
@@ -51,20 +51,26 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Drain = Callable[[], Awaitable[bool]]
 
 
-def build_app(gate: Gate[Service], metrics: Metrics, *, max_model_tokens: int, drain: Drain) -> web.Application:
-    """Return the application. `drain` closes the gate, waits for what is inside and returns whether all of it ended."""
+def build_app(
+    gate: Gate[Service], metrics: Metrics, *, max_model_tokens: int, drain: Drain, admin_token: str
+) -> web.Application:
+    """Return the application.
+
+    `drain` closes the gate, waits for what is inside and returns whether all of it ended; `admin_token` is what a
+    caller must show to have it done.
+    """
     max_body_bytes = max(_MIN_BODY_BYTES, _BODY_BYTES_PER_TOKEN * max_model_tokens)
     middleware = _answer_errors(Measures(metrics), max_body_bytes)
     app = web.Application(middlewares=[middleware], client_max_size=max_body_bytes)
     add_common_routes(app, metrics)
-    _add_state_routes(app, gate, drain)
+    _add_state_routes(app, gate, drain, admin_token)
     _add_model_routes(app, gate)
     _add_completion_routes(app, gate)
     app.on_response_prepare.append(_add_request_id)
     return app
 
 
-def _add_state_routes(app: web.Application, gate: Gate[Service], drain: Drain) -> None:
+def _add_state_routes(app: web.Application, gate: Gate[Service], drain: Drain, admin_token: str) -> None:
     async def ready(_: web.Request) -> web.Response:
         reason = gate.reason
         if reason is None:
@@ -72,8 +78,9 @@ def _add_state_routes(app: web.Application, gate: Gate[Service], drain: Drain) -
         return web.json_response({"status": "not ready", "reason": reason}, status=503)
 
     async def drain_now(request: web.Request) -> web.Response:
-        if not _is_loopback(request.remote):
-            raise ForbiddenError("Only callers on this machine may drain the engine.")
+        shown = request.headers.get("Authorization", "").encode(errors="surrogateescape")
+        if not hmac.compare_digest(shown, f"Bearer {admin_token}".encode()):
+            raise UnauthenticatedError("Only who shows the admin token may drain the engine.")
         is_empty = await drain()
         return web.json_response({"status": "drained" if is_empty else "draining", "num_running": gate.num_inside})
 
@@ -183,12 +190,3 @@ async def _add_request_id(request: web.Request, response: web.StreamResponse) ->
 def _identify(foreign: str | None) -> str:
     """Return the id that came in if it can stand in headers and logs, else a new one."""
     return foreign if foreign and _FOREIGN_ID.fullmatch(foreign) else uuid.uuid4().hex
-
-
-def _is_loopback(remote: str | None) -> bool:
-    try:
-        address = ipaddress.ip_address(remote or "")
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback

@@ -9,6 +9,7 @@ from pagoda_engine.serving.auth import Callers
 from pagoda_engine.serving.coverage import Coverage
 from pagoda_engine.serving.generation import Submitter
 from pagoda_engine.serving.prepare import Language, Limits
+from pagoda_engine.serving.public import PublicTexts
 
 
 class ServingEngine(Submitter, Protocol):
@@ -30,6 +31,7 @@ class Service:
     language: Language
     limits: Limits
     callers: Callers
+    public: PublicTexts
     coverage: Coverage
     hand_over: Callable[[], int]
     """Push blocks to the pool that lacks them; blocks for seconds, returns how many, never raises."""

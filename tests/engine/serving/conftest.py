@@ -25,6 +25,7 @@ from pagoda_runtime.web import serving
 from tests.support.checkpoints import tiny_checkpoint
 
 MAX_MODEL_TOKENS = 1024
+ADMIN = {"Authorization": "Bearer " + "a1" * 32}
 
 
 @dataclass
@@ -52,7 +53,13 @@ async def server_of(service: Service | None, drain_seconds: float = 5.0) -> Asyn
     gate: Gate[Service] = Gate()
     if service is not None:
         gate.open(service)
-    app = build_app(gate, Metrics(), max_model_tokens=MAX_MODEL_TOKENS, drain=Drainer(gate, drain_seconds).drain)
+    app = build_app(
+        gate,
+        Metrics(),
+        max_model_tokens=MAX_MODEL_TOKENS,
+        drain=Drainer(gate, drain_seconds).drain,
+        admin_token=ADMIN["Authorization"].removeprefix("Bearer "),
+    )
     async with serving(app, "127.0.0.1", 0, shutdown_seconds=0.2) as port, aiohttp.ClientSession() as http:
         yield Server(port, gate, service, http)  # type: ignore[arg-type]
 
