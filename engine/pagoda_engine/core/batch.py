@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from pagoda_engine.core import scheduler
 from pagoda_engine.core.accounting import COMPUTE
+from pagoda_engine.core.ceiling import HitCeiling
 from pagoda_engine.core.instruments import Instruments
 from pagoda_engine.core.request import Request, TokenEvent
 from pagoda_engine.core.residency import Residency
@@ -55,6 +56,7 @@ class Batch:
     supply: Supply
     storer: Storer | None
     workload: Workload
+    ceiling: HitCeiling
     settings: EngineSettings
     limits: scheduler.Limits
     instruments: Instruments
@@ -79,6 +81,8 @@ class Batch:
             request.num_computed = item.stop
             self.supply.supplied(request, item.num_tokens, COMPUTE)
             added = self.residency.publish_computed(request)
+            for block in added:
+                self.ceiling.seen(block.address)
             if self.storer is not None:
                 self.storer.offer(added)
             if token is not None:
@@ -119,9 +123,16 @@ class Batch:
             if not scheduler.may_enter(need, num_available, promised, is_alone=not roster.running):
                 return
             roster.admit(request)
+            self._look_for_the_ceiling(request)
             request.progressed_at = self.clock()
             self.supply.advance(request)
             promised += self._promised(request)
+
+    def _look_for_the_ceiling(self, request: Request) -> None:
+        """Once, in the order in which requests may find one another's blocks."""
+        if request.unavoidable_tokens is None and request.new.replay_cause is None:
+            addresses = request.addresses[: request.num_reusable]
+            request.unavoidable_tokens = self.ceiling.prompt(addresses, request.num_prompt, request.block_tokens)
 
     def _promised(self, request: Request) -> int:
         """Pages to keep for an admitted request: for its tokens so far, and for a little output."""
@@ -189,7 +200,14 @@ class Batch:
                 self.instruments.prompt_tokens.add(num_tokens, source=source)
             elif num_tokens:
                 self.instruments.replayed_tokens.add(num_tokens, cause=request.new.replay_cause, source=source)
+        if request.unavoidable_tokens is not None:
+            self._count_hits(request.num_prompt, sources, request.unavoidable_tokens)
         return sources
+
+    def _count_hits(self, num_prompt: int, sources: Mapping[str, int], unavoidable_tokens: float) -> None:
+        self.ceiling.count(num_prompt, num_prompt - sources[COMPUTE], unavoidable_tokens)
+        self.instruments.unavoidable_tokens.add(unavoidable_tokens)
+        self.instruments.show_hits(self.ceiling.hit_ratio, self.ceiling.ceiling_ratio)
 
     def _tell(self, request: Request, event: TokenEvent) -> None:
         try:

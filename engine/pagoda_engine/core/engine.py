@@ -16,6 +16,7 @@ from itertools import count
 from pagoda_engine.core import admission
 from pagoda_engine.core.batch import Batch, Work
 from pagoda_engine.core.below import Below, Surroundings
+from pagoda_engine.core.ceiling import HitCeiling
 from pagoda_engine.core.inbox import Inbox
 from pagoda_engine.core.instruments import Instruments
 from pagoda_engine.core.loading import LoadJob
@@ -304,6 +305,7 @@ class Engine:
             supply=supply,
             storer=None if below is None else below.storer,
             workload=self._workload,
+            ceiling=HitCeiling(self._clock),
             settings=self._settings,
             limits=Limits(
                 self._facts.block_tokens, self._settings.max_batch_tokens, self._settings.max_preemptions_per_step

@@ -1,5 +1,6 @@
 """The metrics of the engine's core. Made once per registry: a second registration of a name is an error there."""
 
+import math
 from typing import TYPE_CHECKING
 
 from pagoda_engine.core.settings import EngineSettings
@@ -23,6 +24,20 @@ class Instruments:
         self.prompt_tokens = metrics.counter(
             names.PROMPT_TOKENS, "Prompt tokens by what finally supplied them, once per client request.", ("source",)
         )
+        self.unavoidable_tokens = metrics.counter(
+            names.UNAVOIDABLE_PROMPT_TOKENS,
+            "Prompt tokens that any cache, however large, would have had to compute: seen by this engine for the first "
+            "time in half an hour to an hour, or after the last block that can be reused. An estimate, about 1 % off.",
+        )
+        self._hit_ratio = metrics.gauge(
+            names.HIT_RATIO, "Share of prompt tokens of the last half to whole hour that came from a cache; NaN: none."
+        )
+        self._hit_ceiling = metrics.gauge(
+            names.HIT_CEILING_RATIO,
+            "The most that the hit ratio could have been with unlimited memory. Far above it: more RAM, disk or pool "
+            "would help. Near it: only other traffic or better routing would. NaN: no prompts.",
+        )
+        self.show_hits(None, None)
         self.replayed_tokens = metrics.counter(
             names.REPLAYED_TOKENS, "Tokens supplied again, by why and from where.", ("cause", "source")
         )
@@ -62,6 +77,11 @@ class Instruments:
     def show_attached(self, is_attached: bool) -> None:
         """Set the gauge that changes by itself, also while the engine sleeps."""
         self._attached.set(is_attached)
+
+    def show_hits(self, hit_ratio: float | None, ceiling_ratio: float | None) -> None:
+        """Set the real rate beside the best possible one; None is NaN: no rate is not a rate of zero."""
+        self._hit_ratio.set(math.nan if hit_ratio is None else hit_ratio)
+        self._hit_ceiling.set(math.nan if ceiling_ratio is None else ceiling_ratio)
 
     def show(self, stats: "EngineStats") -> None:
         """Set every gauge that a step changes."""

@@ -89,6 +89,7 @@ class Request:
     asked_blocks: int = 0  # blocks before this one need not be asked for below again
     leader: "Request | None" = None  # the earlier request whose block it waits for
     last_token_at: float | None = None
+    unavoidable_tokens: float | None = None  # of its prompt, for any cache; known since it was first admitted
 
     @classmethod
     def open(cls, new: NewRequest, sink: TokenSink, order: int, block_tokens: int) -> "Request":
