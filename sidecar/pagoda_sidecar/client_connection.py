@@ -89,6 +89,7 @@ class Connection:
         self.arena = ArenaHolder(volume)
         self.off_reason = "not attached yet"
         self.pool_off_reason = "not attached yet"  # later what the sidecar said last
+        self.disk_off_reason = "not attached yet"  # likewise
         self._socket = volume / SOCKET_NAME
         self._identity = identity
         self._on_attach = on_attach
@@ -218,6 +219,7 @@ class Connection:
         if event.pool_off_reason != self.pool_off_reason:
             _log.info("pool: %s", f"off: {event.pool_off_reason}" if event.pool_off_reason else "on")
         self.pool_off_reason = event.pool_off_reason
+        self.disk_off_reason = event.disk_off_reason
         with self._lock:
             self._stub, self._attachment = stub, event.attachment
         self._settle_all(stub, event.attachment, PING_SECONDS)

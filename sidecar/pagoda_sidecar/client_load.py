@@ -1,4 +1,7 @@
-"""One load on the engine's side: events in any order become copies in the order of the chain."""
+"""One load on the engine's side: events in any order become copies in the order asked for.
+
+front first: first, first + 1, … up to the granted stop        back first: stop - 1, stop - 2, … down to the floor
+"""
 
 import queue
 from collections.abc import Callable
@@ -15,7 +18,7 @@ from pagoda_sidecar.client_connection import EventStream
 from pagoda_sidecar.client_values import LoadResult
 
 CANCEL_POLL_SECONDS = 0.02
-TIER_NAMES: dict[int, str] = {pb.TIER_NAME_RAM: "ram", pb.TIER_NAME_POOL: "pool"}
+TIER_NAMES: dict[int, str] = {pb.TIER_NAME_RAM: "ram", pb.TIER_NAME_DISK: "disk", pb.TIER_NAME_POOL: "pool"}
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,8 @@ class Copying:
     sink: Callable[[int, memoryview], None]
     deadline: Deadline
     is_cancelled: Callable[[], bool]
+    arrived: Callable[[int, str], None] = lambda position, source: None  # told of each block once it was verified
+    floor: Callable[[], int] | None = None  # back first: nothing below it is wanted any more
 
 
 class NoGrantError(Exception):
@@ -40,8 +45,10 @@ class LoadRun:
     def __init__(self, copying: Copying) -> None:
         self.suspects: list[tuple[int, str, str]] = []
         self._copying = copying
-        self._next = copying.request.first
-        self._stop = copying.request.stop
+        request = copying.request
+        self._step = -1 if request.order == pb.ORDER_BACK_FIRST else 1
+        self._first, self._stop = request.first, request.stop
+        self._next = self._stop - 1 if self._step < 0 else self._first
         self._is_granted = False
         self._ready: dict[int, pb.LoadEvent.Ready] = {}
         self._missed: dict[int, str] = {}
@@ -55,11 +62,19 @@ class LoadRun:
             grpc.RpcError: the call was refused, or failed before it was granted.
         """
         reason = None
-        while reason is None and self._next < self._stop:
+        while reason is None and not self._has_all:
             reason = self._take_event(stream) or self._advance()
         if reason is None and self._stop < self._copying.request.stop:
             reason = "no_slots"
         return LoadResult(self._sources, reason)
+
+    @property
+    def _has_all(self) -> bool:
+        """Whether everything that is wanted still was copied."""
+        if self._step > 0:
+            return self._next >= self._stop
+        floor = self._first if self._copying.floor is None else max(self._first, self._copying.floor())
+        return self._next < floor
 
     def _take_event(self, stream: EventStream[pb.LoadEvent]) -> str | None:
         """Wait for one event; return why to stop, if so."""
@@ -82,6 +97,8 @@ class LoadRun:
         if event.HasField("grant"):
             self._is_granted = True
             self._stop = min(self._stop, event.grant.stop)
+            if self._step < 0:
+                self._next = self._stop - 1
         elif event.HasField("ready"):
             self._ready[event.ready.position] = event.ready
         elif event.HasField("missed"):
@@ -89,15 +106,18 @@ class LoadRun:
         return None
 
     def _advance(self) -> str | None:
-        """Copy what is ready next in the chain; return why to stop, if so."""
-        while self._next in self._ready and self._next < self._stop:
-            ready = self._ready.pop(self._next)
+        """Copy what is ready next in order; return why to stop, if so."""
+        while not self._has_all and (ready := self._ready.pop(self._next, None)) is not None:
+            if self._copying.is_cancelled():
+                return "cancelled"
             reason = self._copy(ready)
             if reason is not None:
                 return reason
-            self._sources.append(TIER_NAMES.get(ready.source, "ram"))
-            self._next += 1
-        return self._missed.get(self._next)
+            source = TIER_NAMES.get(ready.source, "ram")
+            self._sources.append(source)
+            self._copying.arrived(self._next, source)
+            self._next += self._step
+        return None if self._has_all else self._missed.get(self._next)
 
     def _copy(self, ready: pb.LoadEvent.Ready) -> str | None:
         """Copy one block between two looks at its generation; return why it is a miss, if so."""

@@ -33,7 +33,7 @@ class EngineIdentity:
 class Part:
     """A run of addresses that lies in one tier."""
 
-    tier: str  # ram | pool
+    tier: str  # ram | disk | pool
     first: int
     count: int
     seconds: float  # estimated time to load the run
@@ -52,7 +52,8 @@ class BlockRecord:
 
 @dataclass(frozen=True)
 class LoadResult:
-    """The blocks that arrived: `sources[i]` is the tier that supplied position `first + i`.
+    """The blocks that arrived: `sources[i]` is the tier that supplied position `first + i`, or `stop - 1 - i` if the
+    load was back first and granted to the end (`arrived` told the positions in any case).
 
     `reason` is None when everything asked for arrived, else a short metric label of what ended the run.
     """
