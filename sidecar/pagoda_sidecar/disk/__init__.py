@@ -1,0 +1,1 @@
+"""The disk tier: append-only segments of sealed records, below the RAM tier and beside the pool."""
