@@ -110,6 +110,8 @@ class Batch:
             for request in self.roster.running
             if request.leader is not None
         ]
+        if self.roster.waiting and self.storer is not None and self.storer.gives_way_at is not None:
+            ends.append(self.storer.gives_way_at)
         return max(0.0, min([self.clock() + _MAX_WAIT_SECONDS, *ends]) - self.clock())
 
     def _admit(self) -> None:
@@ -121,6 +123,8 @@ class Batch:
             request = roster.waiting[0]
             need, num_available = self.supply.need(request), self.residency.table.num_available
             if not scheduler.may_enter(need, num_available, promised, is_alone=not roster.running):
+                if self._is_freed_by_stores():
+                    continue
                 return
             roster.admit(request)
             self._look_for_the_ceiling(request)
@@ -134,6 +138,9 @@ class Batch:
             addresses = request.addresses[: request.num_reusable]
             request.unavoidable_tokens = self.ceiling.prompt(addresses, request.num_prompt, request.block_tokens)
 
+    def _is_freed_by_stores(self) -> bool:
+        return self.storer is not None and self.storer.give_way()
+
     def _promised(self, request: Request) -> int:
         """Pages to keep for an admitted request: for its tokens so far, and for a little output."""
         growth = -(-request.num_left // request.block_tokens)
@@ -142,6 +149,8 @@ class Batch:
     def _candidates(self) -> list[scheduler.Candidate]:
         num_new = self.limits.max_batch_tokens // self.limits.block_tokens + 2 * len(self.roster.running)
         is_scarce = self.residency.table.num_available < num_new  # counting own pages is not free
+        if is_scarce:
+            self._is_freed_by_stores()
         return [
             scheduler.Candidate(
                 request_id=request.request_id,

@@ -6,8 +6,13 @@
 Rules: only published blocks are offered, so their content is complete and never changes; the page is held until the
 tier thread is done; a block is offered after its parents, so that what lies below is reachable; what could not be
 stored is offered again with the next block of its chain, but not at once.
+
+A tier that is slow or hangs costs stores and never a step: the queue is bounded, what finds no place is dropped, and
+what waits in it for long gives its pages back as soon as a request wants them. Only the batch that the tier thread is
+at keeps its pages, a small share of the device, for its deadline at most.
 """
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +23,8 @@ from pagoda_engine.core.tiers import BlockRecord, StoreResult
 from pagoda_engine.core.workers import Outage, TierAccess
 
 _BATCH_BLOCKS = 32  # pages are released batch by batch
+_BATCH_SHARE = 8  # of the device: a batch is no larger
+_PATIENCE_SECONDS = 0.25  # before a store that waits gives way to a request that wants pages
 _RETRY_SECONDS = 2.0
 
 
@@ -28,6 +35,9 @@ class StoreJob:
     blocks: list[Block]
     records: list[BlockRecord]
     epoch: int  # of the attachment it was offered to
+    offered_at: float
+    is_begun: bool = False  # this and the next one under the storer's lock: never both
+    is_cancelled: bool = False
     result: StoreResult | None = None
 
 
@@ -41,7 +51,7 @@ class Storer:
         settings: EngineSettings,
         count: Callable[[str, int], None],
     ) -> None:
-        self.jobs: set[StoreJob] = set()
+        self.jobs: dict[StoreJob, None] = {}  # oldest first
         self.num_blocks = 0  # queued or being stored
         self._epoch = 1
         self._access = access
@@ -49,6 +59,8 @@ class Storer:
         self._settings = settings
         self._count = count
         self._outage = Outage("a store")
+        self._begin_lock = threading.Lock()
+        self._batch_blocks = max(1, min(_BATCH_BLOCKS, residency.pages.num_pages // _BATCH_SHARE))
 
     def attached(self) -> None:
         """Forget what lies below: another sidecar may be there. (Offering a block that is present costs little.)"""
@@ -72,8 +84,9 @@ class Storer:
             return
         room = self._settings.max_store_blocks - self.num_blocks
         self._put_off(chain[room:], "dropped")
-        for start in range(0, len(chain[:room]), _BATCH_BLOCKS):
-            self._start(chain[:room][start : start + _BATCH_BLOCKS])
+        chain = chain[:room]
+        for start in range(0, len(chain), self._batch_blocks):
+            self._start(chain[start : start + self._batch_blocks])
 
     def offer_lost(self, blocks: Sequence[Block]) -> None:
         """Store blocks, consecutive in one chain, that are not below any more, whatever was known of them."""
@@ -81,13 +94,30 @@ class Storer:
             block.stored_epoch = 0
         self.offer(blocks)
 
+    def give_way(self) -> bool:
+        """Pages are short: drop the stores that have waited too long; return whether there were any."""
+        has_dropped = False
+        for job in list(self.jobs):
+            if job.offered_at + _PATIENCE_SECONDS > self._access.clock():
+                break
+            with self._begin_lock:
+                job.is_cancelled = not job.is_begun
+            if job.is_cancelled:
+                self._release(job)
+                self._put_off(job.blocks, "dropped")
+                has_dropped = True
+        return has_dropped
+
+    @property
+    def gives_way_at(self) -> float | None:
+        """When all that waits will have waited long enough to give way; None if it has, or nothing waits."""
+        newest = next(reversed(self.jobs), None)
+        at = 0.0 if newest is None else newest.offered_at + _PATIENCE_SECONDS
+        return at if at > self._access.clock() else None
+
     def finish(self, job: StoreJob) -> None:
         """Release the pages and note what is known to lie below."""
-        self.jobs.remove(job)
-        self.num_blocks -= len(job.blocks)
-        for block in reversed(job.blocks):
-            block.is_storing = False
-            self._residency.table.release(block.page, is_use=False)
+        self._release(job)
         if job.result is None:
             self._put_off(job.blocks, "unavailable")
             return
@@ -98,6 +128,13 @@ class Storer:
         else:
             for block in job.blocks:
                 block.stored_epoch = job.epoch
+
+    def _release(self, job: StoreJob) -> None:
+        del self.jobs[job]
+        self.num_blocks -= len(job.blocks)
+        for block in reversed(job.blocks):
+            block.is_storing = False
+            self._residency.table.release(block.page, is_use=False)
 
     def _missing_ancestors(self, block: Block) -> list[Block]:
         chain = []
@@ -123,13 +160,18 @@ class Storer:
             self._residency.table.hold(block.page)
             parent = block.root if block.parent is None else block.parent.address
             records.append(BlockRecord(block.address, parent, block.index, len(block.tokens), block.tenant_tag))
-        job = StoreJob(blocks, records, self._epoch)
-        self.jobs.add(job)
+        job = StoreJob(blocks, records, self._epoch, self._access.clock())
+        self.jobs[job] = None
         self.num_blocks += len(blocks)
         self._access.workers.submit(lambda: self._run(job))
 
     def _run(self, job: StoreJob) -> None:
         """The tier thread's part; whatever happens, the engine hears of the end."""
+
+        with self._begin_lock:
+            job.is_begun = not job.is_cancelled
+        if not job.is_begun:
+            return
 
         def source(position: int, slot: memoryview) -> None:
             self._access.runner.copy_out(job.blocks[position].page, slot)

@@ -30,16 +30,23 @@ class SteppedJob:
     def __init__(self, kind: str, job: Callable[[], None]) -> None:
         self.kind = kind
         self.is_done = False
+        self._has_begun = False
         self._go = threading.Semaphore(0)
         self._has_paused = threading.Semaphore(0)
         self._thread = threading.Thread(target=self._main, args=(job,), daemon=True)
         self._thread.start()
 
     def advance(self) -> None:
+        self._has_begun = True
         self._go.release()
         self._has_paused.acquire()
         if self.is_done:
             self._thread.join()
+
+    def begin(self) -> None:
+        """Let it get to its first checkpoint, if it has not."""
+        if not self._has_begun:
+            self.advance()
 
     def finish(self) -> None:
         while not self.is_done:

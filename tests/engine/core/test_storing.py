@@ -148,3 +148,73 @@ def test_nothing_is_stored_while_detached():
     bench.run()
     assert not tiers.stores
     assert bench.value("pagoda_tier_stores_total", outcome="unavailable") == 5
+
+
+def test_a_tier_that_hangs_costs_a_decode_no_step():
+    """Every step still gives a token, though no store ever ends."""
+    bench = Bench(num_pages=64, tiers=FakeTiers())
+    name = bench.submit(PROMPT, max_tokens=100)
+    bench.step()
+    bench.finish_jobs("tier-load")
+    bench.step(2)  # the prompt
+    assert len(bench.events[name].tokens) == 1
+    for job in bench.jobs:
+        job.advance()  # stuck in its call
+    bench.step(99)
+    assert bench.events[name].finish == "length"
+    bench.assert_right(name)
+    bench.finish_jobs()
+
+
+def num_steps_of(bench: Bench, *, is_hanging: bool) -> int:
+    """Serve eight prompts nobody has seen, one after the other, at 20 steps a second."""
+    num_steps = 0
+    for number in range(8):
+        name = bench.submit([number, *PROMPT])
+        while bench.events[name].finish is None:
+            bench.step()
+            num_steps += 1
+            assert num_steps < 1000, "a request waits for a store"
+            bench.clock.now += 0.05
+            bench.finish_jobs("tier-load")
+            if not is_hanging:
+                bench.finish_jobs()
+            elif stores := [job for job in bench.jobs if job.kind == "tier-store"]:
+                stores[0].begin()
+        bench.assert_right(name)
+    return num_steps
+
+
+def test_stores_that_hang_give_their_pages_back_before_a_request_would_wait_for_them():
+    """The device holds two prompts; without that the third would wait for as long as the tier hangs."""
+    working, hanging = (Bench(num_pages=14, tiers=FakeTiers()) for _ in range(2))
+    prompts = 8
+    num_working = num_steps_of(working, is_hanging=False)
+    num_hanging = num_steps_of(hanging, is_hanging=True)
+    assert hanging.value("pagoda_tier_stores_total", outcome="dropped") > 0
+    assert num_hanging <= num_working + prompts * 5  # a quarter of a second each, at most
+    hanging.finish_jobs()
+    hanging.run()
+    hanging.assert_baseline()
+    assert len(hanging.tiers.ram) < len(working.tiers.ram)
+    assert hanging.value("pagoda_tier_stores_total", outcome="stored") == len(hanging.tiers.ram)
+
+
+def test_a_store_that_gave_way_is_not_made_and_its_block_is_offered_again_later():
+    tiers = FakeTiers()
+    bench = Bench(num_pages=14, tiers=tiers)
+    bench.submit(PROMPT)
+    bench.step()
+    bench.finish_jobs("tier-load")
+    bench.step(2)
+    bench.clock.now += 1
+    other = bench.submit([40] * 45)
+    bench.step()
+    assert bench.value("pagoda_tier_stores_total", outcome="dropped") == 5
+    bench.run(other)
+    assert not {record.index for batch in tiers.stores for record in batch if record.parent == bytes(32)} - {0}
+    assert len({record.address for batch in tiers.stores for record in batch}) == 11
+    bench.clock.now += 10
+    bench.complete([*PROMPT, 1, 2, 3], max_tokens=2)
+    bench.run()
+    bench.assert_baseline()
