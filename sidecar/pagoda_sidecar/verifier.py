@@ -23,26 +23,34 @@ class Verifier:
         self._threads = ThreadPoolExecutor(NUM_THREADS, "ram-tier")
 
     async def check(self, tier: RamTier, blocks: Sequence[Block]) -> list[bool]:
-        """Hash the payloads of `blocks`, say which are sound, drop the others and count them."""
-        for block in blocks:
-            tier.index.reference(block)
-        work = asyncio.get_running_loop().run_in_executor(self._threads, _verify_all, tier, blocks)
-        try:
-            reasons = await asyncio.shield(work)
-        except asyncio.CancelledError:
-            await asyncio.wait([work])  # the thread must be out of the arena before anybody lets go of it
-            raise
-        finally:
-            for block in blocks:
-                tier.index.unreference(block)
-        for block, reason in zip(blocks, reasons, strict=True):
+        """Hash the payloads of `blocks`, say which are sound, drop the others and count them.
+
+        A block that lost its name since somebody doubted it is not sound: its slot may be another's by now.
+        """
+        named = [block for block in blocks if block.is_named]
+        reasons = dict(zip(named, await self._hash(tier, named), strict=True))
+        for block, reason in reasons.items():
             if reason is None:
                 block.is_verified = True
             elif block.is_named:
                 tier.drop(block)
                 self._counters.integrity_failures.add(1, tier="ram", reason=reason)
                 _log.warning("damaged record dropped %s", fields(tier="ram", reason=reason, slot=block.slot))
-        return [reason is None for reason in reasons]
+        return [reasons.get(block, "gone") is None for block in blocks]
+
+    async def _hash(self, tier: RamTier, blocks: Sequence[Block]) -> list[str | None]:
+        """Say what is wrong with each block; their slots are held meanwhile."""
+        for block in blocks:
+            tier.index.reference(block)
+        work = asyncio.get_running_loop().run_in_executor(self._threads, _verify_all, tier, blocks)
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            await asyncio.wait([work])  # the thread must be out of the arena before anybody lets go of it
+            raise
+        finally:
+            for block in blocks:
+                tier.index.unreference(block)
 
     def close(self) -> None:
         """End the threads."""

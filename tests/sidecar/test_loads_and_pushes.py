@@ -241,3 +241,17 @@ async def test_a_store_that_was_not_acknowledged_is_not_believed(pods: tuple[Pod
     result = await one.pusher.push_all(one.tier, 2**40, 10.0)
     assert (result.num_blocks, result.num_left) == (0, 2)
     assert not any(block.is_pushed for block in one.tier.index)
+
+
+async def test_a_block_that_two_doubt_gives_its_slot_back_once(pods: tuple[Pod, Pod]) -> None:
+    """The second hash comes when the slot is free or somebody else's already."""
+    pod, _ = pods
+    pod.store(chain(1))
+    block = pod.tier.index.sealed(chain(1)[0])
+    assert block is not None
+    pod.tier.arena.payload(block.slot)[5] ^= 1
+    num_free = pod.tier.index.num_free
+    assert await pod.verifier.check(pod.tier, [block]) == [False]
+    assert await pod.verifier.check(pod.tier, [block]) == [False]
+    assert pod.tier.index.num_free == num_free + 1
+    pod.tier.check_integrity()

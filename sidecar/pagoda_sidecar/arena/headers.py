@@ -3,8 +3,10 @@
 Only the sidecar writes; both sides read. Words are written whole (aligned 64-bit stores), in the order that makes the
 seqlock work:
 
-    writer:  state := WRITING, generation := new        … payload …        record header, state := SEALED
+    writer:  generation := new, lease, state := WRITING … payload …        record header, state := SEALED
     reader:  state = SEALED and generation = mine       … copy …           the same again, else it was a miss
+
+A writer killed between two words leaves what was there, sealed or free, or a slot whose writer is known by its lease.
 """
 
 from pagoda_protocol.records import RECORD_HEADER_BYTES
@@ -59,9 +61,9 @@ class HeaderTable:
     def invalidate(self, slot: int, generation: int, lease: int) -> None:
         """Begin a write: whoever still reads the slot's former content will notice."""
         word = slot * ENTRY_WORDS
-        self._words[word] = WRITING
         self._words[word + 1] = generation
         self._words[word + LEASE_WORD] = lease
+        self._words[word] = WRITING
 
     def seal(self, slot: int, record: bytes) -> None:
         """End a write: the payload is complete, the state comes last."""

@@ -164,6 +164,7 @@ class RamIndex:
 
     def reference(self, block: Block) -> None:
         """Keep the slot of `block` from being reused."""
+        assert block.is_named or block.references, "a block that is gone has no slot to keep"
         block.references += 1
 
     def unreference(self, block: Block) -> None:

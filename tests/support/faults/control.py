@@ -1,0 +1,153 @@
+"""What the hooked worker shall do, in a file: written by a test, read by the worker.
+
+    {"serial": 7,
+     "kill": {"point": "seal", "when": "torn", "countdown": 3},
+     "disk": [{"call": "pwrite", "kind": "ENOSPC", "chance": 0.5}],
+     "flips": [["xxh3", 5, 0.25]]}
+
+`kill`: SIGKILL at the countdown-th passage of a point, before it, after it or in the middle of it. `disk`: which system
+calls on segment files fail, and how often. `flips`: bits to flip in sealed slots: field, bit, and which slot (0…1).
+`kill` and `flips` are done once per serial.
+"""
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+CONTROL, DONE, VIOLATIONS = "control.json", "done", "violations"
+_LOOK_SECONDS = 0.01
+
+
+@dataclass(frozen=True)
+class Kill:
+    """`when` is before, torn or after; not every point can be torn."""
+
+    point: str
+    when: str
+    countdown: int
+
+
+@dataclass(frozen=True)
+class DiskFault:
+    """`kind` is an errno's name, `short`, `torn_kill` or `slow`."""
+
+    call: str
+    kind: str
+    chance: float = 1.0
+
+
+class Steering:
+    """The writer's side."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._serial = 0
+        folder.mkdir(exist_ok=True)
+        for name in (DONE, VIOLATIONS):
+            (folder / name).touch()
+        self.set()
+
+    def set(
+        self,
+        kill: Kill | None = None,
+        disk: Sequence[DiskFault] = (),
+        flips: Sequence[tuple[str, int, float]] = (),
+    ) -> None:
+        """Replace what shall happen from now on."""
+        self._serial += 1
+        content = {
+            "serial": self._serial,
+            "kill": asdict(kill) if kill else None,
+            "disk": [asdict(fault) for fault in disk],
+            "flips": list(flips),
+        }
+        temporary = self.folder / "control.next"
+        temporary.write_text(json.dumps(content))
+        temporary.replace(self.folder / CONTROL)
+
+    def done(self) -> list[str]:
+        """Return the names of the faults done so far."""
+        return (self.folder / DONE).read_text().split()
+
+    def violations(self) -> list[str]:
+        """Return what was found broken."""
+        return (self.folder / VIOLATIONS).read_text().splitlines()
+
+
+class Control:
+    """The worker's side: what the file says, at most a moment old."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._looked_at = 0.0
+        self._stamp: tuple[int, int] | None = None
+        self._content: Mapping[str, Any] = {"serial": 0, "kill": None, "disk": [], "flips": []}
+        self._kills_left: dict[int, int] = {}
+        self._flipped = self._first_serial()
+        self.has_violation = False
+
+    def _first_serial(self) -> int:
+        """A worker that starts does nothing that an earlier one may have done already."""
+        self._look()
+        serial = int(self._content["serial"])
+        self._kills_left[serial] = 0
+        return serial
+
+    def kills(self, point: str, when: str) -> bool:
+        """Count a passage of a point; say whether it is the one to die at."""
+        self._look()
+        kill = self._content["kill"]
+        if kill is None or kill["point"] != point or kill["when"] != when:
+            return False
+        serial = self._content["serial"]
+        left = self._kills_left.get(serial, kill["countdown"])
+        self._kills_left = {serial: max(0, left - 1)}
+        return left == 1
+
+    def disk_faults(self, call: str) -> list[DiskFault]:
+        """Return what may happen to a system call now."""
+        self._look()
+        return [DiskFault(**fault) for fault in self._content["disk"] if fault["call"] == call]
+
+    def flips(self) -> list[tuple[str, int, float]]:
+        """Return bits to flip, once."""
+        self._look()
+        serial = int(self._content["serial"])
+        if serial == self._flipped:
+            return []
+        self._flipped = serial
+        return [(field, bit, where) for field, bit, where in self._content["flips"]]
+
+    def done(self, name: str) -> None:
+        """Write down that a fault was done; survives a kill right after."""
+        self._append(DONE, name)
+
+    def violation(self, what: str) -> None:
+        """Write down that an invariant was broken."""
+        self.has_violation = True
+        self._append(VIOLATIONS, what.replace("\n", " "))
+
+    def _append(self, name: str, line: str) -> None:
+        descriptor = os.open(self._folder / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        try:
+            os.write(descriptor, line.encode() + b"\n")
+        finally:
+            os.close(descriptor)
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now - self._looked_at < _LOOK_SECONDS:
+            return
+        self._looked_at = now
+        try:
+            status = (self._folder / CONTROL).stat()
+            stamp = (status.st_ino, status.st_mtime_ns)
+            if stamp != self._stamp:
+                self._content = json.loads((self._folder / CONTROL).read_text())
+                self._stamp = stamp
+        except (OSError, ValueError):
+            pass  # between two versions; the next look finds one
