@@ -3,7 +3,8 @@
 ModelError
 ├── CheckpointError        the files: missing, truncated, a tensor absent or of another shape
 ├── UnsupportedModelError  the files are sound and say something this decoder cannot compute
-└── CapacityError          the settings: memory too small for what was asked
+├── CapacityError          the settings: memory too small for what was asked
+└── CodecError             us or the machine: a codec does not write the bytes that it writes elsewhere
 """
 
 
@@ -21,3 +22,7 @@ class UnsupportedModelError(ModelError):
 
 class CapacityError(ModelError):
     """The memory granted does not hold what the settings ask for."""
+
+
+class CodecError(ModelError):
+    """A codec failed its self-test: what it wrote would mean something else to its peers."""

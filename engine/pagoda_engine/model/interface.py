@@ -30,11 +30,13 @@ class ModelFacts:
     """What never changes while a model is loaded."""
 
     block_tokens: int  # tokens per block
-    payload_bytes: int  # KV bytes of one block, all layers
+    payload_bytes: int  # bytes of one block below the device, all layers, as its codec writes them
     num_pages: int  # pages on the device, ids 0 .. num_pages-1
     vocab_size: int
     max_position: int  # positions the model was made for: 0 .. max_position-1
     kv_dtype: str  # Float32 | BFloat16, resolved
+    codec: str  # Raw | Int8 | …: how blocks are written below the device
+    codec_revision: int  # raised whenever the codec writes other bytes
     config_digest: str  # hex SHA-256 over every config field the decoder reads
     weights_digest: str  # hex SHA-256 over the checkpoint's bytes
 
@@ -55,7 +57,7 @@ class ModelRunner(Protocol):
         """
 
     def copy_out(self, page: int, destination: memoryview) -> None:
-        """Copy one page's `payload_bytes` into a writable buffer of exactly that size."""
+        """Encode one page into a writable buffer of exactly `payload_bytes`."""
 
     def copy_in(self, page: int, source: memoryview) -> None:
-        """Fill one page from a buffer of exactly `payload_bytes`."""
+        """Fill one page from a buffer of exactly `payload_bytes` that `copy_out` wrote, here or on an equal engine."""

@@ -4,45 +4,40 @@
 
 Who owns which page is the scheduler's business; this file moves bytes. Two flat views of the same memory serve the
 decoder: *block rows* of block_tokens·head_dim elements (reading) and *token rows* of head_dim elements (writing). Their
-indices are computed once a step for layer 0; a layer is a fixed offset into the view.
+indices are computed once a step for layer 0; a layer is a fixed offset into the view. Below the device a page is what
+its codec makes of it (`codecs/`).
 """
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from pagoda_engine.model.codecs.interface import PAGE_DTYPES, Codec, PageShape
 from pagoda_engine.model.config import DecoderConfig
-from pagoda_engine.model.errors import CapacityError
 
-KV_DTYPES = {"Float32": torch.float32, "BFloat16": torch.bfloat16}
-_WORD_BYTES = 8  # copies go by 64-bit words: byte-wise they are ten times slower
+KV_DTYPES = PAGE_DTYPES
 
 
-def payload_bytes(config: DecoderConfig, block_tokens: int, dtype: torch.dtype) -> int:
-    """Return the KV bytes of one block, all layers."""
-    return config.kv_values_per_token * block_tokens * dtype.itemsize
+def page_shape(config: DecoderConfig, block_tokens: int, dtype: torch.dtype) -> PageShape:
+    """Return what one page of a model is made of."""
+    return PageShape(config.num_layers, config.num_kv_heads, block_tokens, config.head_dim, dtype)
 
 
 class PagedKV:
     """`num_pages` pages on one device. Copies are safe from any thread as long as nobody writes that page meanwhile."""
 
-    def __init__(
-        self, config: DecoderConfig, *, num_pages: int, block_tokens: int, dtype: torch.dtype, device: torch.device
-    ) -> None:
+    def __init__(self, shape: PageShape, codec: Codec, *, num_pages: int, device: torch.device) -> None:
+        """Fill `num_pages` pages of `shape` with zeros; `codec` says what they look like below the device."""
         self.num_pages = num_pages
-        self.block_tokens = block_tokens
-        self.payload_bytes = payload_bytes(config, block_tokens, dtype)
-        if self.payload_bytes % _WORD_BYTES:
-            raise CapacityError(f"a block of {self.payload_bytes} bytes is not a multiple of {_WORD_BYTES}")
-        self._rows_per_layer = 2 * config.num_kv_heads  # block rows of one layer in one page
-        self._rows_per_page = config.num_layers * self._rows_per_layer
-        self._kv_heads, self._head_dim = config.num_kv_heads, config.head_dim
-        shape = (num_pages, config.num_layers, 2, config.num_kv_heads, block_tokens, config.head_dim)
+        self.block_tokens = shape.block_tokens
+        self.codec = codec
+        self.payload_bytes = codec.payload_bytes
+        self._rows_per_layer = 2 * shape.num_kv_heads  # block rows of one layer in one page
+        self._rows_per_page = shape.num_layers * self._rows_per_layer
+        self._kv_heads, self._head_dim = shape.num_kv_heads, shape.head_dim
         # Filled, not only reserved: memory that is not there must show at start and not under load.
-        self._pages = torch.empty(shape, dtype=dtype, device=device).fill_(0)
-        self._block_rows = self._pages.view(-1, block_tokens * config.head_dim)
-        self._token_rows = self._pages.view(-1, config.head_dim)
-        self._words = self._pages.view(num_pages, -1).view(torch.int64)  # (P, payload_bytes / 8)
+        self._pages = torch.empty((num_pages, *shape.sizes), dtype=shape.dtype, device=device).fill_(0)
+        self._block_rows = self._pages.view(-1, shape.block_tokens * shape.head_dim)
+        self._token_rows = self._pages.view(-1, shape.head_dim)
         self._on_cpu = device.type == "cpu"
 
     # ---- the decoder's side ----
@@ -71,24 +66,29 @@ class PagedKV:
     # ---- the tiers' side ----
 
     def copy_out(self, page: int, destination: memoryview) -> None:
-        """Copy a page into `destination`, a writable buffer of `payload_bytes`; complete on return."""
-        np.copyto(self._buffer(destination), self._page_words(page).numpy())
+        """Encode a page into `destination`, a writable buffer of `payload_bytes`; complete on return."""
+        self._check(destination)
+        payload = torch.from_numpy(np.frombuffer(destination, np.uint8))
+        if self._on_cpu:
+            self.codec.encode(self._pages[page : page + 1], payload[None])
+        else:
+            encoded = torch.empty(1, self.payload_bytes, dtype=torch.uint8, device=self._pages.device)
+            self.codec.encode(self._pages[page : page + 1], encoded)
+            payload.copy_(encoded[0])  # waits for the device
 
     def copy_in(self, page: int, source: memoryview) -> None:
-        """Fill a page from `source`, a buffer of `payload_bytes`; complete on return."""
-        words = self._buffer(source)
+        """Decode `source`, a buffer of `payload_bytes`, into a page; complete on return."""
+        self._check(source)
+        # torch takes no read-only memory, not even to read from it
+        payload = torch.from_numpy(np.frombuffer(bytearray(source) if source.readonly else source, np.uint8))
         if self._on_cpu:
-            np.copyto(self._words[page].numpy(), words)
+            self.codec.decode(payload[None], self._pages[page : page + 1])
         else:
-            self._words[page].copy_(torch.from_numpy(words.copy()))
-            torch.cuda.synchronize(self._words.device)
+            self.codec.decode(payload[None].to(self._pages.device), self._pages[page : page + 1])
+            torch.cuda.synchronize(self._pages.device)
 
-    def _page_words(self, page: int) -> torch.Tensor:
-        return self._words[page] if self._on_cpu else self._words[page].cpu()
-
-    def _buffer(self, buffer: memoryview) -> npt.NDArray[np.int64]:
+    def _check(self, buffer: memoryview) -> None:
         assert buffer.nbytes == self.payload_bytes, f"expected {self.payload_bytes} bytes, got {buffer.nbytes}"
-        return np.frombuffer(buffer, np.int64)
 
     def poison(self, page: int) -> None:
         """Fill a page with NaN: whoever then reads it without having written it produces NaN. For tests."""

@@ -6,11 +6,13 @@ import torch
 
 from pagoda_engine.model.attention import PagedAttention
 from pagoda_engine.model.checkpoint import Checkpoint, Progress
+from pagoda_engine.model.codecs.registry import make_codec
+from pagoda_engine.model.codecs.self_test import check_codec
 from pagoda_engine.model.decoder import Decoder, Step
 from pagoda_engine.model.errors import CapacityError, UnsupportedModelError
 from pagoda_engine.model.interface import ModelFacts, Sampling, SequenceChunk
 from pagoda_engine.model.invariance import choose_placement
-from pagoda_engine.model.kv import KV_DTYPES, PagedKV, payload_bytes
+from pagoda_engine.model.kv import KV_DTYPES, PagedKV, page_shape
 from pagoda_engine.model.layout import Placement, RowLayout, bucket, place_rows
 from pagoda_engine.model.linear import EXACT_ROWS
 from pagoda_engine.model.sampling import sample
@@ -48,6 +50,7 @@ class TorchModelRunner:
         kv_memory_bytes: int,
         block_tokens: int,
         kv_dtype: str = "Auto",
+        codec: str = "Raw",
         exact: bool,
         threads: int,
         device: str = "cpu",
@@ -58,7 +61,9 @@ class TorchModelRunner:
 
         Raises:
             CapacityError: the KV memory holds no block, or not `max_model_tokens` tokens.
-            UnsupportedModelError: a dtype or mode that does not go together; more tokens than the model was made for.
+            UnsupportedModelError: a dtype, mode or codec that does not go together; more tokens than the model was
+                made for.
+            CodecError: the codec does not work here as it does elsewhere.
             CheckpointError: a weight is missing or has another shape.
         """
         torch.set_num_threads(threads)
@@ -67,25 +72,27 @@ class TorchModelRunner:
         config = checkpoint.config
         resolved = resolve_kv_dtype(kv_dtype, device_type=self._device.type, exact=exact)
         self._dtype = KV_DTYPES[resolved]
-        page_bytes = payload_bytes(config, block_tokens, self._dtype)
-        num_pages = _num_pages(kv_memory_bytes, page_bytes, block_tokens, max_model_tokens)
+        shape = page_shape(config, block_tokens, self._dtype)
+        check_codec(codec, resolved, self._device)
+        block_codec = make_codec(codec, shape)
+        num_pages = _num_pages(kv_memory_bytes, shape.page_bytes, block_tokens, max_model_tokens)
         if max_model_tokens is not None and max_model_tokens > config.max_position:
             raise UnsupportedModelError(
                 f"maxModelTokens {max_model_tokens} is more than the {config.max_position} the model was made for"
             )
         self.facts = ModelFacts(
             block_tokens=block_tokens,
-            payload_bytes=page_bytes,
+            payload_bytes=block_codec.payload_bytes,
             num_pages=num_pages,
             vocab_size=config.vocab_size,
             max_position=config.max_position,
             kv_dtype=resolved,
+            codec=block_codec.name,
+            codec_revision=block_codec.revision,
             config_digest=config.config_digest(),
             weights_digest=checkpoint.weights_digest(progress),
         )
-        self.kv = PagedKV(
-            config, num_pages=num_pages, block_tokens=block_tokens, dtype=self._dtype, device=self._device
-        )
+        self.kv = PagedKV(shape, block_codec, num_pages=num_pages, device=self._device)
         with torch.inference_mode():
             self._decoder = Decoder(
                 checkpoint,
@@ -123,11 +130,11 @@ class TorchModelRunner:
             return result
 
     def copy_out(self, page: int, destination: memoryview) -> None:
-        """Copy one page out; see `ModelRunner.copy_out`."""
+        """Encode one page; see `ModelRunner.copy_out`."""
         self.kv.copy_out(page, destination)
 
     def copy_in(self, page: int, source: memoryview) -> None:
-        """Fill one page; see `ModelRunner.copy_in`."""
+        """Decode one page; see `ModelRunner.copy_in`."""
         self.kv.copy_in(page, source)
 
     # ---- tests' side ----

@@ -32,6 +32,7 @@ from pagoda_engine.serving.service import Service
 from pagoda_engine.text.errors import TextError
 from pagoda_engine.text.model_text import load_text
 from pagoda_protocol.namespace import Namespace
+from pagoda_protocol.records import CODECS
 from pagoda_runtime.metrics import Metrics
 from pagoda_sidecar.client import EngineIdentity, LockHeldError, TierClient, TierUnavailable
 
@@ -79,6 +80,7 @@ def _load(arguments: Arguments, keys: Keys, live: Live, metrics: Metrics, progre
         kv_memory_bytes=arguments.kv_memory_bytes,
         block_tokens=arguments.block_tokens,
         kv_dtype=arguments.kv_dtype,
+        codec=arguments.codec,
         exact=arguments.exact,
         threads=arguments.threads,
         max_model_tokens=arguments.max_model_tokens,
@@ -99,6 +101,7 @@ def _load(arguments: Arguments, keys: Keys, live: Live, metrics: Metrics, progre
                 block_tokens=arguments.block_tokens,
                 model_names=(arguments.model_name,),
                 template_digest=language.template_digest,
+                codec=CODECS[runner.facts.codec],
             )
             tiers = TierClient(arguments.volume, identity)
             undo.callback(tiers.close)
@@ -107,9 +110,10 @@ def _load(arguments: Arguments, keys: Keys, live: Live, metrics: Metrics, progre
         engine.start()
         undo.pop_all()
     _log.info(
-        "loaded namespace=%s kv_dtype=%s num_blocks=%d max_request_tokens=%d",
+        "loaded namespace=%s kv_dtype=%s codec=%s num_blocks=%d max_request_tokens=%d",
         namespace.hex()[:16],
         runner.facts.kv_dtype,
+        runner.facts.codec,
         runner.facts.num_pages,
         engine.max_request_tokens,
     )
@@ -134,6 +138,8 @@ def namespace_of(facts: ModelFacts) -> bytes:
         weights_digest=facts.weights_digest,
         kv_dtype=facts.kv_dtype,
         block_tokens=facts.block_tokens,
+        # Records of another revision are as foreign as those of another codec.
+        codec=f"{facts.codec}/{facts.codec_revision}",
     ).digest()
 
 

@@ -63,6 +63,8 @@ class OracleRunner:
             vocab_size=VOCABULARY,
             max_position=10_000,
             kv_dtype="Float32",
+            codec="Raw",
+            codec_revision=1,
             config_digest="0" * 64,
             weights_digest="0" * 64,
         )

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from pagoda_engine.model.codecs.registry import make_codec
 from pagoda_engine.model.config import DecoderConfig
-from pagoda_engine.model.kv import PagedKV, payload_bytes
+from pagoda_engine.model.kv import PagedKV, page_shape
 
 CONFIG = DecoderConfig(
     hidden_size=32, num_layers=3, num_heads=4, num_kv_heads=2, head_dim=8, intermediate_size=8, vocab_size=8,
@@ -16,7 +17,8 @@ CONFIG = DecoderConfig(
 
 
 def make(dtype: torch.dtype = torch.float32) -> PagedKV:
-    return PagedKV(CONFIG, num_pages=5, block_tokens=4, dtype=dtype, device=torch.device("cpu"))
+    shape = page_shape(CONFIG, 4, dtype)
+    return PagedKV(shape, make_codec("Raw", shape), num_pages=5, device=torch.device("cpu"))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -55,9 +57,9 @@ def test_a_buffer_of_another_size_is_our_bug() -> None:
         kv.copy_out(0, memoryview(bytearray(8)))
 
 
-def test_payload_is_two_times_layers_heads_tokens_head_dim() -> None:
-    assert payload_bytes(CONFIG, 16, torch.float32) == 2 * 3 * 2 * 16 * 8 * 4
-    assert payload_bytes(CONFIG, 16, torch.bfloat16) == 2 * 3 * 2 * 16 * 8 * 2
+def test_a_page_is_two_times_layers_heads_tokens_head_dim() -> None:
+    assert page_shape(CONFIG, 16, torch.float32).page_bytes == 2 * 3 * 2 * 16 * 8 * 4
+    assert page_shape(CONFIG, 16, torch.bfloat16).page_bytes == 2 * 3 * 2 * 16 * 8 * 2
 
 
 def test_copies_may_go_straight_into_a_mapped_file(tmp_path: Path) -> None:
