@@ -24,7 +24,7 @@ class Settings:
     secret_dir: Path
     """Holds the digest key alone."""
     settings_dir: Path
-    """Holds pods.json."""
+    """Holds pods.json and, perhaps, live.json."""
     tenants_dir: Path | None
     """Holds tenants.json; None: no API keys are asked for."""
     policy: str
@@ -47,7 +47,12 @@ def build_parser() -> argparse.ArgumentParser:
     add("--port", required=True, type=port, help="port to listen on; 0: a free one")
     add("--model-name", required=True, type=text, help='what clients put in "model"')
     add("--secret-dir", required=True, type=folder, help="folder with the file digest")
-    add("--settings-dir", required=True, type=folder, help="folder with pods.json, read again when it changes")
+    add(
+        "--settings-dir",
+        required=True,
+        type=folder,
+        help="folder with pods.json and live.json, read again when they change",
+    )
     add("--tenants-dir", type=folder, default=None, help="folder with tenants.json; absent: no API keys")
     add("--policy", required=True, choices=POLICIES, help="how a pod is chosen")
     add("--block-tokens", required=True, type=whole_number(1), help="tokens per block of the pool")

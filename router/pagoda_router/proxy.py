@@ -3,14 +3,13 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import aiohttp
 from aiohttp import web
 
-from pagoda_protocol.tenants import Tenants
 from pagoda_router import headers
 from pagoda_router.errors import BodyTooLargeError, NoPodError, PodError, PodUnavailableError, RequestError
 from pagoda_router.fleet import Fleet
@@ -19,7 +18,7 @@ from pagoda_router.placement import Placer, Routable
 from pagoda_router.pods import Pod
 from pagoda_router.policies import Decision
 from pagoda_router.relay import Relay
-from pagoda_router.requests import digest_points, parse_request
+from pagoda_router.requests import Digester, parse_request
 from pagoda_router.upstream import Deadlines, Outgoing, Patience, sent
 from pagoda_router.waits import Waits
 from pagoda_runtime.logs import fields
@@ -52,8 +51,7 @@ class Proxy:
         fleet: Fleet,
         placer: Placer,
         instruments: Instruments,
-        digest_key: bytes,
-        tenants: Callable[[], Tenants],
+        digester: Digester,
         limits: Limits,
         drain: Waits,
     ) -> None:
@@ -61,8 +59,7 @@ class Proxy:
         self._fleet = fleet
         self._placer = placer
         self._instruments = instruments
-        self._digest_key = digest_key
-        self._tenants = tenants
+        self._digester = digester
         self._limits = limits
         self._drain = drain
 
@@ -74,12 +71,12 @@ class Proxy:
                 the client.
         """
         body = await self._read_body(request)
-        scope = self._tenants().scope_of(request.headers.get("Authorization"))
+        scope = self._digester.scope_of(request.headers.get("Authorization"))
         templates = self._placer.template_digests()
         if len(body) > _THREAD_FROM_BYTES:
-            routable = await asyncio.to_thread(_facts, self._digest_key, scope, templates, body)
+            routable = await asyncio.to_thread(_facts, self._digester, scope, templates, body)
         else:
-            routable = _facts(self._digest_key, scope, templates, body)
+            routable = _facts(self._digester, scope, templates, body)
         return await self._forward(request, body, routable)
 
     async def models(self, request: web.Request) -> web.StreamResponse:
@@ -152,7 +149,7 @@ class Proxy:
         return bytes(body)
 
 
-def _facts(digest_key: bytes, scope: str | None, templates: AbstractSet[bytes], raw: bytes) -> Routable:
+def _facts(digester: Digester, scope: str | None, templates: AbstractSet[bytes], raw: bytes) -> Routable:
     """Return what the placer needs of a body. Pure, so that a thread may do it.
 
     Raises:
@@ -161,7 +158,7 @@ def _facts(digest_key: bytes, scope: str | None, templates: AbstractSet[bytes], 
     parsed = parse_request(raw)
     if scope is None:  # the engine will refuse the key; a guess at its prefix is nobody's business
         return Routable(parsed.num_bytes, parsed.num_decode_tokens, {}, UNKNOWN_KEY)
-    points = digest_points(digest_key, scope, templates, parsed.body)
+    points = digester.points(scope, templates, parsed.body)
     if points is None:
         return Routable(parsed.num_bytes, parsed.num_decode_tokens, {}, NO_DIGESTS)
     num_bytes = max((found[-1][1] for found in points.values() if found), default=parsed.num_bytes)

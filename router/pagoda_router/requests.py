@@ -1,11 +1,13 @@
 """What the router reads of a request: enough to digest it and to guess its work. The engine judges the rest."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pagoda_protocol.digests import request_points
+from pagoda_protocol.live import LiveSettings
+from pagoda_protocol.tenants import Tenants
 from pagoda_router.errors import RequestError
 
 BYTES_PER_TOKEN = 4.0  # of English text, until a known prefix says better
@@ -46,18 +48,32 @@ def parse_request(raw: bytes) -> ParsedRequest:
     return ParsedRequest(body, len(raw), _decode_tokens(body))
 
 
-def digest_points(
-    key: bytes, scope: str, template_digests: Iterable[bytes], body: Mapping[str, Any]
-) -> dict[bytes, Points] | None:
-    """Return the request's points for each template digest, or None if it has no canonical stream."""
-    points: dict[bytes, Points] = {}
-    try:
-        for template in template_digests:
-            found = request_points(key, scope, template, body)
-            points[template] = tuple((point.digest, point.position) for point in found)
-    except (ValueError, TypeError, RecursionError):  # a form that the engine will refuse or that has no digests
-        return None
-    return points
+@dataclass(frozen=True)
+class Digester:
+    """Computes the digests of requests as engines do: from the same key, tenants and public texts."""
+
+    key: bytes
+    tenants: Callable[[], Tenants]
+    """Returns the newest version, as `live` does."""
+    live: Callable[[], LiveSettings]
+
+    def scope_of(self, authorization: str | None) -> str | None:
+        """Return the scope that an `Authorization` header proves, or None if it proves none."""
+        return self.tenants().scope_of(authorization)
+
+    def points(
+        self, scope: str, template_digests: Iterable[bytes], body: Mapping[str, Any]
+    ) -> dict[bytes, Points] | None:
+        """Return a request's points for each template digest, or None if it has no canonical stream."""
+        points: dict[bytes, Points] = {}
+        public_texts = self.live().shared_prefixes
+        try:
+            for template in template_digests:
+                found = request_points(self.key, scope, template, body, public_texts)
+                points[template] = tuple((point.digest, point.position) for point in found)
+        except (ValueError, TypeError, RecursionError):  # a form that the engine will refuse or that has no digests
+            return None
+        return points
 
 
 def _decode_tokens(body: Mapping[str, Any]) -> int:

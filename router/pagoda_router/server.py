@@ -11,6 +11,7 @@ import aiohttp
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from pagoda_protocol.live import LIVE_FILE, LiveSettings, parse_live
 from pagoda_protocol.tenants import TENANTS_KEY, Tenants, parse_tenants
 from pagoda_router.arguments import Settings
 from pagoda_router.errors import (
@@ -29,6 +30,7 @@ from pagoda_router.instruments import Instruments
 from pagoda_router.placement import Placer
 from pagoda_router.policies import CacheAware, LeastLoaded, Policy, RoundRobin
 from pagoda_router.proxy import Limits, Proxy
+from pagoda_router.requests import Digester
 from pagoda_router.reservations import Book
 from pagoda_router.upstream import session_of_requests
 from pagoda_router.waits import Waits
@@ -88,6 +90,9 @@ async def _start(stack: contextlib.AsyncExitStack, settings: Settings, limits: L
     """Build the router from its parts; `stack` ends them in the opposite order."""
     digest_key = read_digest_key(settings.secret_dir)
     tenants = await stack.enter_async_context(_tenants(settings))
+    live = LiveFile(settings.settings_dir / LIVE_FILE, parse_live, absent=LiveSettings())
+    await stack.enter_async_context(live.following())
+    digester = Digester(digest_key, tenants, lambda: live.value)
     requests = await stack.enter_async_context(session_of_requests())
     control = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
     metrics, book = Metrics(), Book()
@@ -96,7 +101,7 @@ async def _start(stack: contextlib.AsyncExitStack, settings: Settings, limits: L
     await stack.enter_async_context(following(fleet, settings.settings_dir))
     placer = Placer(fleet, make_policy(settings), book, instruments)
     drain = Waits()
-    proxy = Proxy(requests, fleet, placer, instruments, digest_key, tenants, limits, drain)
+    proxy = Proxy(requests, fleet, placer, instruments, digester, limits, drain)
     door = _Door(instruments)
     app = web.Application(middlewares=[door.admit])
     app.router.add_post("/v1/chat/completions", proxy.completions)

@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pagoda_protocol.digests import DIGEST_VERSION
+from pagoda_protocol.live import LiveSettings
+from pagoda_protocol.tenants import Tenants
 from pagoda_router.errors import HintError
 from pagoda_router.hints import PodHints
 from pagoda_router.messages import Epoch, Head, Rows
-from pagoda_router.requests import digest_points
+from pagoda_router.requests import Digester
 from pagoda_router.table import HintTable
 from pagoda_router.work import NO_MATCH, Match
 
@@ -91,12 +93,13 @@ def test_over_capacity_hot_rows_alone_go_by_age() -> None:
 def test_k4_memory_is_flat_over_50k_unique_prompts() -> None:
     hints = PodHints("tiny", capacity=20_000)
     hints.feed(line(0, **HEAD_LINE))
+    digester = Digester(bytes(32), Tenants, LiveSettings)
     sizes = []
     for batch in range(1000):
         added = []
         for number in range(50 * batch, 50 * batch + 50):
             body = {"model": "tiny", "prompt": f"{number:08} " * 450}  # 4,050 characters
-            points = digest_points(bytes(32), "tenant:a", [b""], body)
+            points = digester.points("tenant:a", [b""], body)
             assert points is not None
             assert hints.table is not None
             assert hints.table.match(points[b""]) == NO_MATCH
