@@ -6,7 +6,6 @@ its deadline.
 """
 
 import collections
-import inspect
 import random
 import threading
 import time
@@ -21,7 +20,6 @@ TIMEOUTS = (0.05, 0.3, 1.0, 2.0)
 SLACK_SECONDS = 10.0
 LONGER_THAN_A_LEASE_SECONDS = 1.8
 HAND_OVER_SECONDS = 1.0
-HAS_BACK_FIRST = "back_first" in inspect.signature(TierClient.load).parameters
 # Outcomes of calls that (may) have reached nobody: they are not counted as operations
 UNANSWERED = ("unavailable:no_sidecar", "unavailable:breaker", "unavailable:closed")
 
@@ -141,7 +139,7 @@ class Caller:
         stop = len(chain.addresses)
         behaviour = self._random.choices(("plain", "cancel", "fail", "slow"), (80, 10, 5, 5))[0]
         moment = self._random.randint(0, stop - first)
-        is_back_first = HAS_BACK_FIRST and self._random.random() < 0.4
+        is_back_first = self._random.random() < 0.4
         right: dict[int, bool] = {}
         num_polls = 0
 
@@ -162,14 +160,21 @@ class Caller:
         if behaviour == "slow":
             self._allowed_seconds += 0.02 * stop
         order = {"back_first": True} if is_back_first else {}
-        root = universe.root(chain.family)
-        result = self._client().load(root, chain.addresses, first, stop, sink, timeout, cancelled, **order)
-        if len(result.sources) > stop - first:
-            self._ledger.wrong(f"more came than was asked for: {result}")
+        arrived: list[tuple[int, str]] = []
+        result = self._client().load(
+            universe.root(chain.family), chain.addresses, first, stop, sink, timeout, cancelled,
+            arrived=lambda position, source: arrived.append((position, source)), **order,
+        )  # fmt: skip
+        if [source for _, source in arrived] != list(result.sources):
+            self._ledger.wrong(f"what arrived is not what counts: {arrived}, {result}")
+        positions = [position for position, _ in arrived]
+        if positions != list(range(first, first + len(positions))) and not is_back_first:
+            self._ledger.wrong(f"not in order: {positions} from {first}")
+        if positions != sorted(positions, reverse=is_back_first) or len(set(positions)) != len(positions):
+            self._ledger.wrong(f"not in order: {positions}")
         if result.sources and chain.family >= universe.GHOSTS:
             self._ledger.wrong(f"loaded what nobody stored: {chain.family}")
-        for offset, source in enumerate(result.sources):
-            position = stop - 1 - offset if is_back_first else first + offset
+        for position, source in arrived:
             if not right.get(position, False):
                 self._ledger.wrong(f"wrong bytes from {source}: family {chain.family}, position {position}")
             self._ledger.count(f"loaded.{source}")

@@ -64,6 +64,7 @@ class Storm:
     def _rage(self, seconds: float, num_operations: int) -> None:
         engine = self._world.engine
         assert engine is not None
+        self._mischief.new_storm()
         engine.tell("go")
         end = time.monotonic() + seconds
         before, seen_at = self._world.counts()["calls"], time.monotonic()

@@ -41,6 +41,12 @@ def wait_until(condition: Callable[[], object], seconds: float, what: str) -> No
         time.sleep(0.01)
 
 
+def _environment() -> dict[str, str]:
+    """Ours, in which this folder's parent can be imported from wherever we stand."""
+    path = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+
+
 def _die_with_us() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
@@ -70,7 +76,7 @@ class HookedSidecar:
         }  # fmt: skip
         command = [sys.executable, "-m", "tests.support.faults.sidecar"]
         command += [str(part) for pair in arguments.items() for part in pair]
-        environment = os.environ | {"PAGODA_FAULTS": str(self.steering.folder), "PYTHONPATH": str(_ROOT)}
+        environment = _environment() | {"PAGODA_FAULTS": str(self.steering.folder)}
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, stderr=log, env=environment, preexec_fn=_die_with_us)
 
@@ -127,7 +133,7 @@ class EngineProcess:
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, preexec_fn=_die_with_us,
-                env=os.environ | {"PYTHONPATH": str(_ROOT)},
+                env=_environment(),
             )  # fmt: skip
         self.counts: collections.Counter[str] = collections.Counter()
         self.wrongs: list[str] = []

@@ -12,6 +12,7 @@ calls on segment files fail, and how often. `flips`: bits to flip in sealed slot
 
 import json
 import os
+import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -83,6 +84,7 @@ class Control:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._random = random.Random(os.getpid())
         self._looked_at = 0.0
         self._stamp: tuple[int, int] | None = None
         self._content: Mapping[str, Any] = {"serial": 0, "kill": None, "disk": [], "flips": []}
@@ -112,6 +114,14 @@ class Control:
         """Return what may happen to a system call now."""
         self._look()
         return [DiskFault(**fault) for fault in self._content["disk"] if fault["call"] == call]
+
+    def is_due(self, chance: float) -> bool:
+        """Draw whether something that may happen does."""
+        return self._random.random() < chance
+
+    def draw(self, stop: int) -> int:
+        """Draw a number below `stop`."""
+        return self._random.randrange(stop)
 
     def flips(self) -> list[tuple[str, int, float]]:
         """Return bits to flip, once."""
