@@ -159,17 +159,18 @@ class Program:
         """Return the last lines of its log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
 
-    def chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Answer:
+    def chat(self, messages: Sequence[Mapping[str, Any]], api_key: str | None = None, **options: Any) -> Answer:
         """Hold one streamed chat completion."""
-        return self.stream("/v1/chat/completions", {"messages": list(messages), **options})
+        return self.stream("/v1/chat/completions", {"messages": list(messages), **options}, api_key=api_key)
 
-    def complete(self, prompt: str | Sequence[int], **options: Any) -> Answer:
+    def complete(self, prompt: str | Sequence[int], api_key: str | None = None, **options: Any) -> Answer:
         """Hold one streamed text completion."""
-        return self.stream(
-            "/v1/completions", {"prompt": prompt if isinstance(prompt, str) else list(prompt), **options}
-        )
+        body = {"prompt": prompt if isinstance(prompt, str) else list(prompt), **options}
+        return self.stream("/v1/completions", body, api_key=api_key)
 
-    def stream(self, path: str, body: Mapping[str, Any], timeout: float = REQUEST_SECONDS) -> Answer:
+    def stream(
+        self, path: str, body: Mapping[str, Any], timeout: float = REQUEST_SECONDS, api_key: str | None = None
+    ) -> Answer:
         """POST a streamed request and read it to its end.
 
         Raises:
@@ -181,7 +182,10 @@ class Program:
         connection = http.client.HTTPConnection(HOST, self.port, timeout=timeout)
         try:
             start = time.perf_counter()
-            connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+            headers = {"Content-Type": "application/json"}
+            if api_key is not None:
+                headers["Authorization"] = f"Bearer {api_key}"
+            connection.request("POST", path, json.dumps(body), headers)
             answer = connection.getresponse()
             if answer.status != 200:
                 raise RequestFailed(answer.status, answer.read().decode(errors="replace"))
