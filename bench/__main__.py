@@ -13,7 +13,10 @@ BENCHES = {
     "early-reuse": "p50 TTFT of a burst on one prompt: blocks shared when complete, at request end, never",
     "reload": "TTFT of a returning history from RAM, disk and pool, against computing it",
     "overhead": "throughput with the sidecar attached against without, nothing to reuse",
+    "idle": "idle sessions that a small device carries with tiers and without, and how they come back",
+    "multi-turn": "TTFT of conversations and of questions on shared documents, with tiers and without",
     "blackhole": "TTFT with a pool that never answers, against none",
+    "lookup": "p99 of Lookup while stores run at full speed, against idle",
     "pool": "set and get over the pool client against pymemcache",
 }
 

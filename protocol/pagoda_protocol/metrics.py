@@ -32,9 +32,13 @@ TIER_BLOCKS = "pagoda_tier_blocks"  # {tier,state}
 TIER_BYTES = "pagoda_tier_bytes"  # {tier}
 TIER_LOOKUPS = "pagoda_tier_lookups"  # _total{tier,result}
 TIER_EVICTIONS = "pagoda_tier_evictions"  # _total{tier}
+TIER_DEMOTIONS = "pagoda_tier_demotions"  # _total{outcome=stored|refused|queue_full|lost}
+DISK_MOVES = "pagoda_disk_moves"  # _total
 LEASES = "pagoda_leases"
 QUARANTINED_SLOTS = "pagoda_quarantined_slots"
 POOL_OPERATIONS = "pagoda_pool_operations"  # _total{node,operation,outcome}
+POOL_PROBES_SAVED = "pagoda_pool_probes_saved"  # _total{reason}
+POOL_PUSHES_DROPPED = "pagoda_pool_pushes_dropped"  # _total{reason}
 POOL_NODE_UP = "pagoda_pool_node_up"  # {node}
 DIGEST_ROWS = "pagoda_digest_rows"
 ATTACHES = "pagoda_sidecar_attaches"  # _total{result}

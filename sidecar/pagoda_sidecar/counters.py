@@ -13,6 +13,11 @@ class Counters:
         )
         self.lookups = metrics.counter(names.TIER_LOOKUPS, "Blocks looked up, by tier.", ("tier", "result"))
         self.evictions = metrics.counter(names.TIER_EVICTIONS, "Blocks evicted to make room.", ("tier",))
+        self.demotions = metrics.counter(names.TIER_DEMOTIONS, "Blocks on their way from RAM to disk.", ("outcome",))
+        self.moves = metrics.counter(names.DISK_MOVES, "Records written again because they outlived their segment.")
+        self.pushes_dropped = metrics.counter(
+            names.POOL_PUSHES_DROPPED, "Blocks not pushed to the pool although they should be.", ("reason",)
+        )
         self.blocks = metrics.gauge(names.TIER_BLOCKS, "Blocks in a tier.", ("tier", "state"))
         self.bytes = metrics.gauge(names.TIER_BYTES, "Size of a tier in bytes, tables included.", ("tier",))
         self.leases = metrics.gauge(names.LEASES, "Leases that are neither settled nor lapsed.")
@@ -22,3 +27,7 @@ class Counters:
         self.attaches = metrics.counter(names.ATTACHES, "Attach calls by how they were answered.", ("result",))
         self.calls_refused = metrics.counter(names.CALLS_REFUSED, "Calls answered with an error.", ("call", "reason"))
         self.restarts = metrics.counter(names.WORKER_RESTARTS, "Times the supervisor had to start the worker anew.")
+
+    def disk_damage(self, reason: str) -> None:
+        """Count a record on disk that failed verification."""
+        self.integrity_failures.add(1, tier="disk", reason=reason)

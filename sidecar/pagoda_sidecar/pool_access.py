@@ -7,7 +7,8 @@ there was a good one the pool is off, with a reason that names the file.
 import logging
 from pathlib import Path
 
-from pagoda_sidecar.pool import AccessError, MemcachedPool, access_files, read_access
+from pagoda_sidecar.pool import AccessError, access_files, read_access
+from pagoda_sidecar.pool_thread import PoolThread
 
 _log = logging.getLogger(__name__)
 
@@ -17,7 +18,7 @@ _Identity = tuple[int, int, int, int] | None
 class PoolAccessFiles:
     """Keeps a pool's access as the folders have it; a folder that is None is not wanted."""
 
-    def __init__(self, tls_dir: Path | None, auth_dir: Path | None, pool: MemcachedPool) -> None:
+    def __init__(self, tls_dir: Path | None, auth_dir: Path | None, pool: PoolThread) -> None:
         self._tls_dir = tls_dir
         self._auth_dir = auth_dir
         self._pool = pool

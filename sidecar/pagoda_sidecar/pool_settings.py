@@ -5,8 +5,9 @@ from pathlib import Path
 
 from pagoda_runtime.files import LiveFile
 from pagoda_runtime.metrics import Instrument, Metrics
-from pagoda_sidecar.pool import MemcachedPool, PoolNode, parse_nodes
+from pagoda_sidecar.pool import PoolNode, parse_nodes
 from pagoda_sidecar.pool_access import PoolAccessFiles
+from pagoda_sidecar.pool_thread import PoolThread
 
 _log = logging.getLogger(__name__)
 
@@ -16,7 +17,7 @@ NODES_FILE = "pool-nodes.json"
 class PoolNodesFile:
     """Keeps a pool's nodes as the file has them. A file that is not there yet, or bad, means no nodes."""
 
-    def __init__(self, path: Path, pool: MemcachedPool) -> None:
+    def __init__(self, path: Path, pool: PoolThread) -> None:
         self._path = path
         self._pool = pool
         self._file: LiveFile[tuple[PoolNode, ...]] | None = None
@@ -60,9 +61,9 @@ def make_pool(
     integrity_failures: Instrument,
     tls_dir: Path | None = None,
     auth_dir: Path | None = None,
-) -> tuple[MemcachedPool, PoolFiles]:
+) -> tuple[PoolThread, PoolFiles]:
     """Return the pool with the nodes, certificates and credentials of now, and the files to follow."""
-    pool = MemcachedPool((), metrics, integrity_failures=integrity_failures)
+    pool = PoolThread(metrics, integrity_failures=integrity_failures)
     files = PoolFiles(PoolNodesFile(settings_dir / NODES_FILE, pool), PoolAccessFiles(tls_dir, auth_dir, pool))
     files.refresh()
     return pool, files

@@ -35,8 +35,11 @@ class PoolTier(Protocol):
         """Read payloads straight into `destinations`; `on_ready(i, header)` when one has landed and was verified."""
         ...
 
-    async def store(self, header: RecordHeader, payload: memoryview) -> bool:
-        """Write a record; True when it was acknowledged."""
+    async def store_all(self, records: Sequence[tuple[RecordHeader, memoryview]]) -> list[str]:
+        """Write sealed records, each held against its header first; return what became of each.
+
+        "stored" and "exists" are good, "corrupt" is a payload that is not what was sealed, all else was not stored.
+        """
         ...
 
     def seconds_per_byte(self) -> float:

@@ -3,8 +3,8 @@
     seen twice (a load hit it, a second request ended or hit at it) ──► queue, bounded ──► probe, verify, store
     hand-over or the end of an engine ──► everything, hottest sessions first ──► probe, verify, store
 
-A slot being sent is referenced and hashed first: a damaged block must not spread. A full queue loses offers, which
-come again with the next use.
+A slot being sent is referenced, and hashed by the pool just before: a damaged block must not spread. Nobody waits for
+a push. A full queue loses offers, which come again with the next use, and what is late is left; both are counted.
 """
 
 import asyncio
@@ -18,12 +18,14 @@ from pagoda_runtime.deadlines import Deadline
 from pagoda_runtime.logs import fields
 from pagoda_sidecar.arena.slots.block import Block
 from pagoda_sidecar.arena.tier import RamTier
+from pagoda_sidecar.pool import STORED
 from pagoda_sidecar.pool_tier import PoolTier
 from pagoda_sidecar.verifier import Verifier
 
 _log = logging.getLogger(__name__)
 
-NUM_SENDERS = 4
+NUM_SENDERS = 2  # one sends while the other's answers are awaited
+SEND_BATCH = 8  # each costs the control loop one call, whatever is in it
 MAX_QUEUED = 4096
 MAX_EARLY = 4096
 BATCH = 64
@@ -116,7 +118,10 @@ class Pusher:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _offer(self, tier: RamTier, block: Block) -> None:
-        if block.is_pushed or not block.is_sealed or not self._pool.enabled() or len(self._queue) >= MAX_QUEUED:
+        if block.is_pushed or not block.is_sealed or not self._pool.enabled() or block in self._queue:
+            return
+        if len(self._queue) >= MAX_QUEUED:
+            self._verifier.counters.pushes_dropped.add(1, reason="queue_full")
             return
         self._queue[block] = None
         if self._sending is None:
@@ -160,34 +165,51 @@ class Pusher:
 
     async def _send_all(self, tier: RamTier, blocks: Sequence[Block], deadline: Deadline) -> int:
         """Send `blocks` a few at a time; return how many were acknowledged."""
-        waiting = list(reversed(blocks))
+        waiting = [blocks[start : start + SEND_BATCH] for start in range(0, len(blocks), SEND_BATCH)][::-1]
         num_sent = 0
 
         async def send() -> None:
             nonlocal num_sent
             while waiting and not deadline.expired:
-                if await self._send(tier, waiting.pop(), deadline):
-                    num_sent += 1
+                num_sent += await self._send(tier, waiting.pop(), deadline)
 
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(min(NUM_SENDERS, len(blocks))):
+            for _ in range(min(NUM_SENDERS, len(waiting))):
                 tasks.create_task(send())
+        if waiting:
+            self._verifier.counters.pushes_dropped.add(sum(map(len, waiting)), reason="late")
         return num_sent
 
-    async def _send(self, tier: RamTier, block: Block, deadline: Deadline) -> bool:
-        if not block.is_named:
-            return False
-        tier.index.reference(block)
+    async def _send(self, tier: RamTier, blocks: Sequence[Block], deadline: Deadline) -> int:
+        """Send `blocks`; drop what is found to be damaged; return how many were acknowledged."""
+        blocks = [block for block in blocks if block.is_named and _is_sound(tier, block)]
+        for block in blocks:
+            tier.index.reference(block)
         try:
-            if not (await self._verifier.check(tier, [block]))[0]:
-                return False
             async with asyncio.timeout(deadline.remaining):
-                block.is_pushed = await self._pool.store(tier.header(block), tier.arena.payload(block.slot))
-            return block.is_pushed
-        except (RecordError, TimeoutError):
-            return False
+                records = [(tier.header(block), tier.arena.payload(block.slot)) for block in blocks]
+                outcomes = await self._pool.store_all(records)
+        except TimeoutError:
+            self._verifier.counters.pushes_dropped.add(len(blocks), reason="late")
+            return 0
         finally:
-            tier.index.unreference(block)
+            for block in blocks:
+                tier.index.unreference(block)
+        for block, outcome in zip(blocks, outcomes, strict=True):
+            block.is_pushed = outcome in STORED
+        damaged = [block for block, outcome in zip(blocks, outcomes, strict=True) if outcome == "corrupt"]
+        if damaged:
+            await self._verifier.check(tier, damaged)
+        return sum(outcome in STORED for outcome in outcomes)
+
+
+def _is_sound(tier: RamTier, block: Block) -> bool:
+    """Whether the record's header can be read; the verifier finds the others."""
+    try:
+        tier.header(block)
+    except RecordError:
+        return False
+    return True
 
 
 def _front_first(tier: RamTier, block: Block) -> list[Block]:

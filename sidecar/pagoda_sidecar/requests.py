@@ -71,9 +71,11 @@ def addresses(name: str, values: Sequence[bytes]) -> list[bytes]:
         MalformedError: too many, or one of the wrong length.
     """
     _range(f"{name} (number)", len(values), 0, MAX_ADDRESSES)
-    for index, value in enumerate(values):
-        _length(f"{name}[{index}]", value, ADDRESS_BYTES)
-    return list(values)
+    chain = list(values)
+    if set(map(len, chain)) - {ADDRESS_BYTES}:  # rare, and a name made for each address would cost more than the lookup
+        for index, value in enumerate(chain):
+            _length(f"{name}[{index}]", value, ADDRESS_BYTES)
+    return chain
 
 
 def request_id(value: str) -> str:

@@ -19,7 +19,7 @@ class Verifier:
     """One per sidecar. Its threads read the arena and nothing else."""
 
     def __init__(self, counters: Counters) -> None:
-        self._counters = counters
+        self.counters = counters
         self._threads = ThreadPoolExecutor(NUM_THREADS, "ram-tier")
 
     async def check(self, tier: RamTier, blocks: Sequence[Block]) -> list[bool]:
@@ -34,7 +34,7 @@ class Verifier:
                 block.is_verified = True
             elif block.is_named:
                 tier.drop(block)
-                self._counters.integrity_failures.add(1, tier="ram", reason=reason)
+                self.counters.integrity_failures.add(1, tier="ram", reason=reason)
                 _log.warning("damaged record dropped %s", fields(tier="ram", reason=reason, slot=block.slot))
         return [reasons.get(block, "gone") is None for block in blocks]
 

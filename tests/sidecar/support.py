@@ -17,6 +17,8 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import xxhash
+
 from pagoda_protocol.addresses import chain_addresses
 from pagoda_protocol.records import RecordHeader
 from pagoda_protocol.tenants import digest_secret
@@ -256,11 +258,16 @@ class FakePool:
                 self.num_fetched += 1
                 on_ready(index, header)
 
-    async def store(self, header: RecordHeader, payload: memoryview) -> bool:
+    async def store_all(self, records: Sequence[tuple[RecordHeader, memoryview]]) -> list[str]:
         await asyncio.sleep(self.delay)
+        return [self._store(header, payload) for header, payload in records]
+
+    def _store(self, header: RecordHeader, payload: memoryview) -> str:
+        if xxhash.xxh3_128_digest(payload) != header.xxh3:
+            return "corrupt"
         if self.accepts:
             self.records[header.address] = (header, bytes(payload))
-        return self.accepts
+        return "stored" if self.accepts else "full"
 
     def seconds_per_byte(self) -> float:
         return 0.0

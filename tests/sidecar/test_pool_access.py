@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from pagoda_runtime.metrics import Metrics
-from pagoda_sidecar.pool import AccessError, MemcachedPool, read_access
+from pagoda_sidecar.pool import AccessError, read_access
 from pagoda_sidecar.pool_access import PoolAccessFiles
+from pagoda_sidecar.pool_thread import PoolThread
 from tests.support.certificates import certificate_folder, make_authority, needs_openssl
 
 
@@ -90,7 +91,7 @@ def test_a_bad_file_is_named_and_nothing_of_it_is_shown(
 async def test_a_bad_start_is_an_off_reason_and_a_bad_change_keeps_the_last_good_version(
     tls_dir: Path, auth_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pool = MemcachedPool((), Metrics())
+    pool = PoolThread(Metrics())
     files = PoolAccessFiles(tls_dir, auth_dir, pool)
     (auth_dir / "password").unlink()
     assert files.refresh()
@@ -108,7 +109,7 @@ async def test_a_bad_start_is_an_off_reason_and_a_bad_change_keeps_the_last_good
 
 
 async def test_without_folders_nothing_is_wanted_and_nothing_ever_changes() -> None:
-    pool = MemcachedPool((), Metrics())
+    pool = PoolThread(Metrics())
     files = PoolAccessFiles(None, None, pool)
     assert files.refresh()
     await asyncio.sleep(0)

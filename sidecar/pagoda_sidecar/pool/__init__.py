@@ -6,6 +6,7 @@
     keys         item keys                              pure
     items        what an item holds, splitting, checks  pure
     meta         memcached's meta protocol              pure
+    probes       which questions of existence need not be sent
     reads        probe and fetch on one connection
     stores       a batch of stores on one connection
     lane         which stores go in one batch
@@ -19,7 +20,7 @@ What `pagoda_pool_operations_total` says became of each record:
     probe, fetch   hit, miss
     fetch          corrupt (see pagoda_integrity_failures_total{tier="pool"}), torn (a part was evicted)
     store          stored, exists, full, too_large, server_error, other_namespace,
-                   corrupt (its slot changed after it was sealed, tier="ram")
+                   corrupt (its slot changed after it was sealed)
     ping           answered, and why not
     all            refused, untrusted, denied, lost, timeout, garbage (see errors), breaker, busy, cancelled
 
@@ -30,16 +31,19 @@ the call that lent it has returned or was cancelled.
 
 from pagoda_sidecar.pool.access import Access, AccessError, Credentials, access_files, read_access
 from pagoda_sidecar.pool.nodes import PoolNode, parse_nodes
-from pagoda_sidecar.pool.pool import MemcachedPool
+from pagoda_sidecar.pool.pool import STORED, MemcachedPool
+from pagoda_sidecar.pool.probes import Probes
 from pagoda_sidecar.pool.settings import PoolSettings
 
 __all__ = [
+    "STORED",
     "Access",
     "AccessError",
     "Credentials",
     "MemcachedPool",
     "PoolNode",
     "PoolSettings",
+    "Probes",
     "access_files",
     "parse_nodes",
     "read_access",

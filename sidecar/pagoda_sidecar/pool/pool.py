@@ -23,6 +23,7 @@ from pagoda_sidecar.pool.settings import PoolSettings
 from pagoda_sidecar.pool.stores import Storing
 
 NAMESPACE_BYTES = 32
+STORED = frozenset(("stored", "exists"))
 
 # So many commands fit the kernel's buffers with room to spare: a node that answers while we still ask blocks nobody.
 _MAX_BATCH_KEYS = 128
@@ -58,13 +59,16 @@ class MemcachedPool:
     @property
     def off_reason(self) -> str:
         """Why nothing is read or written; empty when the pool is enabled."""
-        if self._problem:
-            return self._problem
-        if not self._nodes:
+        return self.why_off(self._problem, len(self._nodes), self._namespace)
+
+    @staticmethod
+    def why_off(problem: str, num_nodes: int, namespace: bytes) -> str:
+        """Return the first reason to be off; empty when there is none."""
+        if problem:
+            return problem
+        if not num_nodes:
             return "no memcached nodes are configured"
-        if not self._namespace:
-            return "no engine has announced its namespace"
-        return ""
+        return "" if namespace else "no engine has announced its namespace"
 
     def enabled(self) -> bool:
         """Whether operations reach any node. Nodes that are down do not disable the pool, they cost misses."""
@@ -76,9 +80,18 @@ class MemcachedPool:
         Raises:
             ValueError: it has another length.
         """
+        self.check_namespace(namespace)
+        self._namespace = namespace
+
+    @staticmethod
+    def check_namespace(namespace: bytes) -> None:
+        """Refuse what cannot be a namespace.
+
+        Raises:
+            ValueError: it has another length than 32.
+        """
         if len(namespace) != NAMESPACE_BYTES:
             raise ValueError(f"namespace: expected {NAMESPACE_BYTES} bytes, got {len(namespace)}")
-        self._namespace = namespace
 
     def set_access(self, access: Access) -> None:
         """Approach nodes with `access` from now on; connections in use stay as they are until they come back."""
@@ -109,7 +122,11 @@ class MemcachedPool:
 
     async def probe(self, addresses: Sequence[bytes]) -> list[bool]:
         """Say for each address whether its node holds a record; does not count as use. False where nobody answers."""
-        found = [False] * len(addresses)
+        return [answer is True for answer in await self.ask(addresses)]
+
+    async def ask(self, addresses: Sequence[bytes]) -> list[bool | None]:
+        """Do as `probe` does, with None where nobody answers."""
+        found: list[bool | None] = [None] * len(addresses)
 
         async def ask(node: Node, indices: list[int]) -> None:
             for start in range(0, len(indices), _MAX_BATCH_KEYS):
@@ -153,25 +170,37 @@ class MemcachedPool:
         await _all(parts)
 
     async def store(self, header: RecordHeader, payload: memoryview) -> bool:
-        """Write one sealed record; return whether its node acknowledged it (or holds it already). Never retried.
+        """Write one sealed record; return whether its node acknowledged it, or holds it already."""
+        return await self.put(header, payload) in STORED
+
+    async def put(self, header: RecordHeader, payload: memoryview) -> str:
+        """Do as `store` does and return the outcome, one of `STORED` if its node has it now. Never retried.
 
         The payload is held against its header first, and may be reused once this has returned or was cancelled.
         """
         if not self.enabled():
-            return False
+            return "off"
         node = self._nodes[self._rendezvous.owner(header.address)]
         if header.namespace != self._namespace[:16]:
             node.count("store", "other_namespace")  # a block of the engine before this one
-            return False
+            return "other_namespace"
         storing = Storing(self._namespace, header, payload)
         outcome = "cancelled"
         try:
             outcome = await node.lane.store(storing)
         finally:
             node.count("store", outcome)
-            if storing.reason is not None:
-                self._integrity_failures.add(1, tier="ram", reason=storing.reason)
-        return outcome in ("stored", "exists")
+        return outcome
+
+    async def store_all(self, records: Sequence[tuple[RecordHeader, memoryview]]) -> list[str]:
+        """Write some records at once; return the outcome of each."""
+        outcomes = [""] * len(records)
+
+        async def put(index: int, header: RecordHeader, payload: memoryview) -> None:
+            outcomes[index] = await self.put(header, payload)
+
+        await _all([put(index, *record) for index, record in enumerate(records)])
+        return outcomes
 
     def seconds_per_byte(self) -> float:
         """Mean of what payload bytes have cost lately, over all nodes."""

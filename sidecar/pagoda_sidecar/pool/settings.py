@@ -27,3 +27,9 @@ class PoolSettings:
 
     max_retry_seconds: float = 30.0
     """To this the pause grows while a node answers pings but fails at its work."""
+
+    absent_seconds: float = 1.0
+    """So long a record that the pool said it lacks is not asked for again: another pod's store is hidden no longer."""
+
+    max_absent: int = 65_536
+    """Such records remembered."""

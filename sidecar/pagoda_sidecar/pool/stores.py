@@ -24,7 +24,6 @@ class Storing:
         self.header = header
         self.payload = payload
         self.outcome: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.reason: str | None = None  # why it is corrupt, a metric label
 
     def decide(self, outcome: str) -> None:
         """Say what became of it; only the first word counts."""
@@ -35,8 +34,7 @@ class Storing:
         """Hold the payload against its header; decide that it is corrupt if it is."""
         try:
             items.check_payload(self.header, self.payload)
-        except RecordError as error:
-            self.reason = error.reason
+        except RecordError:
             self.decide("corrupt")
             return False
         return True

@@ -77,4 +77,6 @@ def test_the_defaults_are_those_that_were_measured_with() -> None:
         "window_bytes": 16 << 20,
         "retry_seconds": 1.0,
         "max_retry_seconds": 30.0,
+        "absent_seconds": 1.0,
+        "max_absent": 65_536,
     }
