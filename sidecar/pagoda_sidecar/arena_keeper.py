@@ -85,6 +85,14 @@ class ArenaKeeper:
         self.off_reason = ""
         return True
 
+    def discard(self) -> None:
+        """Give the arena up: somebody may touch it whom nobody can stop. The next engine gets a new one."""
+        if self.arena is not None:
+            _log.warning("arena made anew: a read from disk did not end")
+            self.arena.close()
+            self.arena = None
+            self._make()
+
     def fits(self, payload_bytes: int) -> bool:
         """Whether an engine with such blocks can use the arena as it is."""
         return self.arena is None or self.arena.geometry.payload_bytes in (0, payload_bytes)

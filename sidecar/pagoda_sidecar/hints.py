@@ -2,9 +2,9 @@
 
     table (all rows) ──resident?──► published (one row a digest, its best tier) ──differences──► every subscriber
 
-A row is published only while the block it ends at is resident: on the device as the engine reports, or in RAM as our
-own index says. Changes are gathered and sent once per turn of the loop. A subscriber that reads too slowly is
-ended, so that memory stays bounded; it connects anew and gets a snapshot.
+A row is published only while the block it ends at is resident: on the device as the engine reports, or in RAM or over
+RAM and disk as our own indexes say. Changes are gathered and sent once per turn of the loop. A subscriber that reads
+too slowly is ended, so that memory stays bounded; it connects anew and gets a snapshot.
 
 Rules: no sockets here; `hint_stream` moves the lines.
 """
@@ -37,7 +37,7 @@ class Row:
     """A published row."""
 
     tokens: int
-    tier: str  # device | ram
+    tier: str  # device | ram | disk
     heat: float
 
 
@@ -83,11 +83,17 @@ class Subscriber:
 class Hints:
     """See the head of this file. Lives in the control loop."""
 
-    def __init__(self, table: DigestTable, is_in_ram: Callable[[bytes], bool]) -> None:
+    def __init__(
+        self,
+        table: DigestTable,
+        is_in_ram: Callable[[bytes], bool],
+        is_below: Callable[[bytes], bool] = lambda address: False,
+    ) -> None:
         self._table = table
         self._is_in_ram = is_in_ram
+        self._is_below = is_below  # whether RAM and disk together have it
         self._head = Head()
-        self._epochs: dict[str, str | None] = {"device": None, "ram": None}
+        self._epochs: dict[str, str | None] = {"device": None, "ram": None, "disk": None}
         self._device: set[bytes] = set()
         self._published: dict[bytes, Row] = {}
         self._dirty: set[bytes] = set()
@@ -114,10 +120,11 @@ class Hints:
 
     def set_ram_epoch(self, epoch: str | None) -> None:
         """The arena was made, made anew or lost. Rows of its new index follow."""
-        if self._epochs["ram"] == epoch:
-            return
-        self._begin_epoch("ram", epoch)
-        self._mark_all(self._table.digests())
+        self._set_epoch("ram", epoch)
+
+    def set_disk_epoch(self, epoch: str | None) -> None:
+        """The disk tier went on or off. Rows of its index follow."""
+        self._set_epoch("disk", epoch)
 
     def set_device(self, added: Iterable[bytes], removed: Iterable[bytes]) -> None:
         """Follow which blocks are on the device."""
@@ -139,7 +146,7 @@ class Hints:
 
     def is_resident(self, address: bytes) -> bool:
         """Whether a row that ends at `address` may be published."""
-        return address in self._device or self._is_in_ram(address)
+        return self._tier_of(address) is not None
 
     def mark_address(self, address: bytes) -> None:
         """Look again at the rows that end at `address`: it came or went."""
@@ -196,10 +203,21 @@ class Hints:
 
     def _row(self, digest: bytes) -> Row | None:
         stored = self._table.get(digest)
-        if stored is None or not self.is_resident(stored.address):
-            return None
-        tier = "device" if stored.address in self._device else "ram"
-        return Row(stored.tokens, tier, round(stored.heat, 2))
+        tier = None if stored is None else self._tier_of(stored.address)
+        return None if stored is None or tier is None else Row(stored.tokens, tier, round(stored.heat, 2))
+
+    def _tier_of(self, address: bytes) -> str | None:
+        """Return the best tier in which the whole chain of `address` lies; `disk` may have its front in RAM."""
+        if address in self._device:
+            return "device"
+        if self._is_in_ram(address):
+            return "ram"
+        return "disk" if self._is_below(address) else None
+
+    def _set_epoch(self, tier: str, epoch: str | None) -> None:
+        if self._epochs[tier] != epoch:
+            self._begin_epoch(tier, epoch)
+            self._mark_all(self._table.digests())
 
     def _set_device_epoch(self, epoch: str | None) -> None:
         was_on_device = self._device

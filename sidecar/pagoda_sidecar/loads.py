@@ -1,7 +1,10 @@
-"""Loads: what an engine asked for becomes ready block by block, out of RAM at once and out of the pool as it lands.
+"""Loads: what an engine asked for becomes ready block by block, out of RAM at once, off the disk and out of the pool
+as it lands.
 
     grant (all slots, no I/O) ──► present blocks: verified if new to this life ──► ready(ram)
-                             ├──► absent ones: one fetch from the pool ──► sealed ──► ready(pool) | missed
+                             ├──► absent ones on disk: read into their slots ──► sealed ──► ready(disk)
+                             │                          └──did not come──┐
+                             ├──► the others: one fetch from the pool ◄──┘ ──► sealed ──► ready(pool) | missed
                              └──► those another load fetches already: awaited, never fetched twice
 
 A job keeps its events, so that the same request sent again sees the same ones. A job that nobody follows any more is
@@ -12,13 +15,15 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from pagoda_protocol.records import RecordHeader
 from pagoda_protocol.tier import tier_pb2 as pb
 from pagoda_sidecar.arena.slots.block import Block
 from pagoda_sidecar.arena.slots.grants import Grant, Holder, Run
 from pagoda_sidecar.arena.tier import RamTier
+from pagoda_sidecar.disk.tier import DiskTier
 from pagoda_sidecar.pool_tier import PoolTier
 from pagoda_sidecar.pushes import Pusher
 from pagoda_sidecar.verifier import Verifier
@@ -29,6 +34,8 @@ VERIFY_BATCH = 16
 MAX_REMEMBERED = 256
 
 Position = tuple[int, Block]
+# Where a block came from; None: it did not come
+Landing: TypeAlias = "asyncio.Future[pb.TierName.ValueType | None]"
 
 
 class LoadJob:
@@ -92,19 +99,21 @@ class _Work:
     job: LoadJob
     tier: RamTier
     present: list[Position]
-    fetches: list[Position]
-    joined: list[tuple[int, Block, "asyncio.Future[bool] | None"]]
+    reads: list[Position]  # from disk
+    fetches: list[Position]  # from the pool
+    joined: "list[tuple[int, Block, Landing | None]]"
 
 
 class Loads:
     """All loads of a sidecar."""
 
-    def __init__(self, pool: PoolTier, verifier: Verifier, pusher: Pusher) -> None:
+    def __init__(self, pool: PoolTier, disk: DiskTier, verifier: Verifier, pusher: Pusher) -> None:
         self._pool = pool
+        self._disk = disk
         self._verifier = verifier
         self._pusher = pusher
         self._jobs: OrderedDict[str, LoadJob] = OrderedDict()
-        self._fetching: dict[Block, asyncio.Future[bool]] = {}
+        self._fetching: dict[Block, Landing] = {}
 
     def find(self, request_id: str) -> LoadJob | None:
         """Return the job of a request that was sent before."""
@@ -112,11 +121,12 @@ class Loads:
 
     def start(self, tier: RamTier, request_id: str, holder: Holder, run: Run, is_back_first: bool) -> LoadJob:
         """Grant slots at once and begin to make blocks ready."""
-        grant = tier.grant(request_id, holder, run, self._pool.enabled())
+        can_fetch = self._pool.enabled() or self._disk.enabled()
+        grant = tier.grant(request_id, holder, self._reachable(tier, run), can_fetch)
         job = LoadJob()
         job.granted(request_id, grant.stop)
         work = self._split(job, tier, grant, is_back_first)
-        for _, block in work.fetches:
+        for _, block in (*work.reads, *work.fetches):
             self._fetching[block] = asyncio.get_running_loop().create_future()
         job.task = asyncio.create_task(self._run(work))
         job.task.add_done_callback(lambda task: self._finish(work, task))
@@ -132,39 +142,54 @@ class Loads:
             job.task.cancel()
 
     async def cancel_all(self) -> None:
-        """Stop everything; when this returns no slot is written any more."""
+        """Stop everything; when this returns only the disk's threads may still write to a slot (`DiskTier.idle`)."""
         tasks = [job.task for job in self._jobs.values() if job.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._jobs.clear()
 
+    def _reachable(self, tier: RamTier, run: Run) -> Run:
+        """Cut a run where a block can come from nowhere: without a pool that is known at once."""
+        if self._pool.enabled() or not self._disk.enabled():
+            return run
+        for position in range(run.first, run.stop):
+            address = run.chain[position]
+            if tier.index.named(address) is None and not self._disk.has(address):
+                return replace(run, stop=position)
+        return run
+
     def _split(self, job: LoadJob, tier: RamTier, grant: Grant, is_back_first: bool) -> _Work:
         blocks = list(reversed(grant.blocks)) if is_back_first else grant.blocks
-        fetched = {block for _, block in grant.fetches}
+        absent = {block for _, block in grant.fetches}
         present = [(position, block) for position, block in blocks if block.is_sealed]
-        fetches = [(position, block) for position, block in blocks if block in fetched]
+        reads = [one for one in blocks if one[1] in absent and self._disk.has(one[1].address)]
+        read = {block for _, block in reads}
+        fetches = [one for one in blocks if one[1] in absent and one[1] not in read]
         joined = [
             (position, block, self._fetching.get(block))
             for position, block in blocks
-            if not block.is_sealed and block not in fetched
+            if not block.is_sealed and block not in absent
         ]
-        return _Work(job, tier, present, fetches, joined)
+        return _Work(job, tier, present, reads, fetches, joined)
 
     async def _run(self, work: _Work) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._hand_out(work))
+            if work.reads:
+                tasks.create_task(self._read(work))
             if work.fetches:
-                tasks.create_task(self._fetch(work))
+                tasks.create_task(self._fetch(work, work.fetches))
         for position, block, landing in work.joined:
-            if landing is not None and await asyncio.shield(landing):
-                work.job.ready(position, block, pb.TIER_NAME_POOL)
+            source = None if landing is None else await asyncio.shield(landing)
+            if source is not None:
+                work.job.ready(position, block, source)
             else:
                 work.job.missed(position, "pending")
 
     def _finish(self, work: _Work, task: asyncio.Task[None]) -> None:
         """Clean up after a job, also after one that was cancelled before its first step."""
-        for _, block in work.fetches:
+        for _, block in (*work.reads, *work.fetches):
             self._give_up(work.tier, block)
         work.job.done()
         if not task.cancelled() and task.exception() is not None:
@@ -184,34 +209,76 @@ class Loads:
                     hits.append(block)
                 else:
                     work.job.missed(position, "integrity")
-        if hits:
-            last = max(hits, key=lambda block: block.index)
-            work.tier.index.use(last)  # once per request and run
-            self._pusher.loaded(work.tier, last)
+        self._hit(work.tier, hits)
 
-    async def _fetch(self, work: _Work) -> None:
-        waiting = dict(enumerate(work.fetches))
+    async def _read(self, work: _Work) -> None:
+        """Read from disk; what does not come, and whose slot no thread holds, is asked of the pool."""
+        waiting = dict(enumerate(work.reads))
+        held: set[int] = set(waiting)
+        hits: list[Block] = []
+        for _, block in work.reads:
+            work.tier.index.reference(block)  # for as long as a thread may write to its slot
+
+        def on_ready(number: int, header: RecordHeader) -> None:
+            position, block = waiting.pop(number)
+            if self._land(work, position, block, header, pb.TIER_NAME_DISK):
+                hits.append(block)
+
+        def on_released(number: int) -> None:
+            held.discard(number)
+            work.tier.index.unreference(work.reads[number][1])
+
+        addresses = [block.address for _, block in work.reads]
+        destinations = [work.tier.arena.slot(block.slot) for _, block in work.reads]
+        await self._disk.fetch(addresses, destinations, on_ready, on_released)
+        self._hit(work.tier, hits)
+        late = [waiting.pop(number) for number in list(waiting) if number in held]
+        for position, block in late:
+            self._give_up(work.tier, block)
+            work.job.missed(position, "late")
+        if waiting:
+            await self._fetch(work, list(waiting.values()))
+
+    async def _fetch(self, work: _Work, positions: list[Position]) -> None:
+        waiting = dict(enumerate(positions))
 
         def on_ready(index: int, header: RecordHeader) -> None:
             position, block = waiting.pop(index)
-            has_landed = work.tier.land(block, header)
-            self._landed(block, has_landed)
-            if has_landed:
-                work.job.ready(position, block, pb.TIER_NAME_POOL)
-            else:
-                work.job.missed(position, "integrity")
+            self._land(work, position, block, header, pb.TIER_NAME_POOL)
 
-        addresses = [block.address for _, block in work.fetches]
-        destinations = [work.tier.arena.payload(block.slot) for _, block in work.fetches]
-        await self._pool.fetch(addresses, destinations, on_ready)
+        if self._pool.enabled():
+            addresses = [block.address for _, block in positions]
+            destinations = [work.tier.arena.payload(block.slot) for _, block in positions]
+            await self._pool.fetch(addresses, destinations, on_ready)
         for position, block in waiting.values():
             self._give_up(work.tier, block)
             work.job.missed(position, "miss")
 
+    def _land(
+        self, work: _Work, position: int, block: Block, header: RecordHeader, source: pb.TierName.ValueType
+    ) -> bool:
+        """Seal what has come and say so."""
+        has_landed = work.tier.land(block, header)
+        self._landed(block, source if has_landed else None)
+        if has_landed:
+            block.is_pushed = source == pb.TIER_NAME_POOL
+            work.job.ready(position, block, source)
+        else:
+            work.job.missed(position, "integrity")
+        return has_landed
+
+    def _hit(self, tier: RamTier, hits: list[Block]) -> None:
+        """Count a use, once per request and run."""
+        if hits:
+            last = max(hits, key=lambda block: block.index)
+            tier.index.use(last)
+            self._disk.touch(last.address)
+            self._pusher.loaded(tier, last)
+
     def _give_up(self, tier: RamTier, block: Block) -> None:
         if block in self._fetching:
             tier.fail(block)
-            self._landed(block, False)
+            self._landed(block, None)
 
-    def _landed(self, block: Block, has_landed: bool) -> None:
-        self._fetching.pop(block).set_result(has_landed)
+    def _landed(self, block: Block, source: pb.TierName.ValueType | None) -> None:
+        self._fetching.pop(block).set_result(source)

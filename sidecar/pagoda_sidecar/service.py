@@ -62,9 +62,10 @@ class TierService(TierServicer):
             attachment = self._attachment(request.attachment)
             run = requests.run(request)
             request_id = requests.request_id(request.request_id)
+            tier = self._tier()
+            self._check_not_ended(tier, request_id, attachment)
             job = self._sidecar.loads.find(request_id)
             if job is None:
-                tier = self._tier()
                 self._check_unknown(tier, request_id)
                 is_back_first = request.order == pb.ORDER_BACK_FIRST
                 job = self._sidecar.loads.start(tier, request_id, attachment.holder, run, is_back_first)
@@ -78,10 +79,11 @@ class TierService(TierServicer):
             attachment = self._attachment(request.attachment)
             blocks = requests.new_blocks(request)
             request_id = requests.request_id(request.request_id)
+            tier = self._tier()
+            self._check_not_ended(tier, request_id, attachment)
             known = attachment.reply(request_id)
             if known is not None:
                 return known
-            tier = self._tier()
             self._check_unknown(tier, request_id)
             reservation = tier.reserve(request_id, attachment.holder, blocks)
             reply = pb.ReserveReply(
@@ -122,6 +124,7 @@ class TierService(TierServicer):
         """Take slots back, whatever became of their lease."""
         async with self._checked("settle", context):
             self._attachment(request.attachment)
+            requests.check_settle(request)
             if request.suspect_slots:
                 self._suspect(set(request.suspect_slots))
             for lease_id in request.lease_ids:
@@ -136,12 +139,15 @@ class TierService(TierServicer):
             if request.sequence > attachment.last_report:
                 attachment.last_report = request.sequence
                 self._report(request)
+            else:  # a repeat, or overtaken: what it says is no longer so
+                self._sidecar.count_refusal("report", "repeated")
             return pb.ReportReply()
 
     async def HandOver(self, request: pb.HandOverRequest, context: Context) -> pb.HandOverReply:
         """Push what the pool lacks."""
         async with self._checked("hand_over", context):
             attachment = self._attachment(request.attachment)
+            requests.check_hand_over(request)
             if self._sidecar.tier is None:
                 return pb.HandOverReply()
             result = await self._sidecar.pusher.push_all(
@@ -181,7 +187,7 @@ class TierService(TierServicer):
         await self._refuse(call, *refusal, context)
 
     async def _refuse(self, call: str, reason: str, code: grpc.StatusCode, message: str, context: Context) -> NoReturn:
-        self._sidecar.counters.calls_refused.add(1, call=call, reason=reason)
+        self._sidecar.count_refusal(call, reason)
         _log.warning("%s refused: %s", call, message)
         await context.abort(code, message)
         raise AssertionError("abort raises")
@@ -201,6 +207,11 @@ class TierService(TierServicer):
         """A request overtaken by its own settlement grants nothing: its caller is gone."""
         if tier.leases.is_known(request_id):
             raise _RefusedError("settled", grpc.StatusCode.ABORTED, "this request was settled already")
+
+    def _check_not_ended(self, tier: RamTier, request_id: str, attachment: Attachment) -> None:
+        """A repeat gets what it got before only while that is still its own: its slots may be another's by now."""
+        if tier.has_ended(request_id, attachment.id):
+            raise _RefusedError("settled", grpc.StatusCode.ABORTED, "the lease of this request has ended")
 
     def _settle(self, lease_id: str) -> None:
         self._sidecar.loads.cancel(lease_id)
@@ -225,12 +236,14 @@ class TierService(TierServicer):
         for address in request.touched:
             hints.touch(address)
             if tier is not None:
+                self._sidecar.disk.touch(address)
                 if (block := tier.index.sealed(address)) is not None:
                     tier.index.use(block)
                 self._sidecar.pusher.touched(tier, address)
         if tier is not None:
             for address in request.parked:
                 tier.park(address)
+                self._sidecar.demoter.parked(tier, address)
         if request.HasField("load"):
             load = request.load
             hints.report_load(
@@ -240,6 +253,8 @@ class TierService(TierServicer):
                     "outstanding_seconds": load.outstanding_seconds,
                     "prefill_tokens_per_second": load.prefill_tokens_per_second,
                     "free_work_seconds": load.free_work_seconds,
+                    "ram_seconds_per_token": load.ram_seconds_per_token,
+                    "disk_seconds_per_token": load.disk_seconds_per_token,
                 }
             )
 

@@ -1,8 +1,8 @@
 """The sidecar's state and what changes it: an engine comes or goes, the arena comes or goes.
 
     ArenaKeeper ──arena──► RamTier (of the attached engine's namespace) ◄── Loads, Pusher, Verifier
-                               │ residency                                      │
-    Attachment ──device, rows──► Hints ──► routers                              └──► PoolTier
+                               │ residency                                      ├──► PoolTier
+    Attachment ──device, rows──► Hints ──► routers                   Demoter ───┴──► DiskTier
 
 Everything here belongs to the control loop. A tier is let go of only after loads, pushes and hashes have ended.
 """
@@ -22,11 +22,16 @@ from pagoda_sidecar.arena.tier import RamTier
 from pagoda_sidecar.arena_keeper import ArenaKeeper
 from pagoda_sidecar.attachment import Attachment
 from pagoda_sidecar.counters import Counters
+from pagoda_sidecar.demotions import Demoter
 from pagoda_sidecar.digest_table import DigestTable
+from pagoda_sidecar.disk.chains import Chains
+from pagoda_sidecar.disk.tier import DiskTier
 from pagoda_sidecar.hints import Hints
 from pagoda_sidecar.loads import Loads
 from pagoda_sidecar.pool_tier import PoolTier
 from pagoda_sidecar.pushes import Pusher
+from pagoda_sidecar.residency import Residency
+from pagoda_sidecar.tenant_shares import Shares
 from pagoda_sidecar.verifier import Verifier
 
 _log = logging.getLogger(__name__)
@@ -46,26 +51,39 @@ class LockNotHeldError(Exception):
 class Sidecar:
     """See the head of this file. `off_reason`, when not empty, keeps all tiers off (bad configuration)."""
 
-    def __init__(self, volume: Path, ram_bytes: int, pool: PoolTier, counters: Counters) -> None:
+    def __init__(
+        self, volume: Path, ram_bytes: int, pool: PoolTier, counters: Counters, disk: DiskTier | None = None
+    ) -> None:
         self.tier: RamTier | None = None
         self.attachment: Attachment | None = None
         self.off_reason = ""
         self.pool = pool
+        self.disk = disk if disk is not None else DiskTier(None, 0, Chains())
         self.counters = counters
         self.verifier = Verifier(counters)
         self.pusher = Pusher(pool, self.verifier)
-        self.loads = Loads(pool, self.verifier, self.pusher)
+        self.loads = Loads(pool, self.disk, self.verifier, self.pusher)
+        self.demoter = Demoter(self.disk, self.verifier, counters)
         self.table = DigestTable(time.time)
-        self.hints = Hints(self.table, self._is_in_ram)
+        self.residency = Residency(self.disk, counters)
+        self.hints = Hints(self.table, self.residency.is_in_ram, self.residency.is_below)
+        self.residency.on_change = self.hints.mark_address
+        self.residency.on_ram = self.demoter.nudge
+        self.disk.on_changed = self._disk_changed
         self._keeper = ArenaKeeper(volume, ram_bytes)
         self._keeper.on_ready = self._arena_is_ready
         self._keeper.on_failed = self.tell_engine
         self._switching = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._num_evictions = 0
+        self._is_closing = False
+        self._num_disk_evictions = 0
+        self._shares = Shares()
+        self._num_moved = 0
 
     async def start(self) -> None:
         """Open the arena or begin to make one."""
+        self.disk.start()
         await self._keeper.start()
 
     async def attach(self, request: pb.AttachRequest) -> Attachment:
@@ -91,7 +109,10 @@ class Sidecar:
         except BaseException:  # the engine went away meanwhile
             self.detach(attachment)
             raise
-        _log.info("engine attached %s", fields(ram_off=self.ram_off_reason, pool_off=self.pool_off_reason))
+        _log.info(
+            "engine attached %s",
+            fields(ram_off=self.ram_off_reason, pool_off=self.pool_off_reason, disk_off=self.disk_off_reason),
+        )
         return attachment
 
     def detach(self, attachment: Attachment) -> None:
@@ -116,7 +137,10 @@ class Sidecar:
     def describe(self, attachment: Attachment) -> pb.AttachEvent:
         """Return what the attached engine must know now."""
         event = pb.AttachEvent(
-            attachment=attachment.id, ram_off_reason=self.ram_off_reason, pool_off_reason=self.pool_off_reason
+            attachment=attachment.id,
+            ram_off_reason=self.ram_off_reason,
+            pool_off_reason=self.pool_off_reason,
+            disk_off_reason=self.disk_off_reason,
         )
         if self.tier is not None and not self.ram_off_reason:
             arena = self.tier.arena
@@ -137,10 +161,26 @@ class Sidecar:
         """Why the pool is off; empty while it is on."""
         return self.off_reason or self.pool.off_reason
 
+    @property
+    def disk_off_reason(self) -> str:
+        """Why the disk tier is off; empty while it is on."""
+        return self.off_reason or self.disk.off_reason
+
     def set_off_reason(self, reason: str) -> None:
         """Switch all tiers off with a reason, or on again with an empty one."""
         self.off_reason = reason
         self.spawn(self._fit_and_tell())
+
+    def set_shares(self, shares: Shares) -> None:
+        """Cap what each tenant's blocks may hold of each tier, now and in tiers to come."""
+        self._shares = shares
+        self.disk.set_shares(shares.disk)
+        if self.tier is not None:
+            self.tier.set_shares(shares.ram)
+
+    def count_refusal(self, call: str, reason: str) -> None:
+        """Count a call that is answered with an error."""
+        self.counters.calls_refused.add(1, call=call, reason=reason)
 
     def tell_engine(self) -> None:
         """Send the attached engine a fresh description."""
@@ -152,6 +192,7 @@ class Sidecar:
         counters, tier = self.counters, self.tier
         counters.attached.set(self.attachment is not None)
         counters.digest_rows.set(self.hints.num_published)
+        self._show_disk()
         if tier is None:
             self._show_no_tier()
             return
@@ -166,6 +207,19 @@ class Sidecar:
     def _count_evictions(self, tier: RamTier) -> None:
         self.counters.evictions.add(tier.index.num_evictions - self._num_evictions, tier="ram")
         self._num_evictions = tier.index.num_evictions
+
+    def _show_disk(self) -> None:
+        counters, disk = self.counters, self.disk
+        if disk.enabled():
+            counters.bytes.set(disk.used_bytes, tier="disk")
+            counters.blocks.set(len(disk.index), tier="disk", state="sealed")
+        else:
+            counters.bytes.remove(tier="disk")
+            counters.blocks.remove(tier="disk", state="sealed")
+        counters.evictions.add(disk.index.num_evictions - self._num_disk_evictions, tier="disk")
+        self._num_disk_evictions = disk.index.num_evictions
+        counters.moves.add(disk.num_moved - self._num_moved)
+        self._num_moved = disk.num_moved
 
     def _show_no_tier(self) -> None:
         self.counters.leases.set(0)
@@ -187,6 +241,7 @@ class Sidecar:
 
     async def close(self) -> None:
         """Finish what is being pushed, within bounds, and let go of everything; the arena's file stays."""
+        self._is_closing = True
         self.hints.close()
         self.detach_all()
         await self.pusher.finish(FINISH_SECONDS)
@@ -195,6 +250,7 @@ class Sidecar:
             self.table.use_storage(None)
             await self._keeper.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.disk.close()
         await self.pool.close()
         self.verifier.close()
 
@@ -227,18 +283,31 @@ class Sidecar:
         )
         if tier.num_damaged_headers:
             self.counters.integrity_failures.add(tier.num_damaged_headers, tier="ram", reason="header")
-        tier.index.on_residency = self.hints.mark_address
+        self.residency.follow(tier.index)
+        tier.set_shares(self._shares.ram)
         self.tier, self._num_evictions = tier, 0
+        self.disk.set_namespace(request.namespace, request.payload_bytes)
+        self.demoter.start(tier)
         self.hints.set_ram_epoch(arena.epoch.hex())
 
     async def _let_go(self) -> None:
         """Stop all that touches the arena's slots."""
         await self.loads.cancel_all()
         await self.pusher.cancel()
+        await self.demoter.stop()
         if self.tier is not None:
+            if not await self.disk.idle(FINISH_SECONDS):
+                self._discard_arena()
             self._count_evictions(self.tier)
             self.tier = None
+            self.residency.unfollow()
             self.hints.set_ram_epoch(None)
+
+    def _discard_arena(self) -> None:
+        """Give the arena up: a thread that hangs in a read may still write to a slot."""
+        if not self._is_closing:  # then nobody will use it before that thread is gone
+            self.table.use_storage(None)
+            self._keeper.discard()
 
     def _arena_is_ready(self) -> None:
         arena = self._keeper.arena
@@ -255,6 +324,8 @@ class Sidecar:
         await self._fit_tier()
         self.tell_engine()
 
-    def _is_in_ram(self, address: bytes) -> bool:
-        block = None if self.tier is None else self.tier.index.sealed(address)
-        return block is not None and block.is_rooted
+    def _disk_changed(self) -> None:
+        epoch = self.disk.epoch
+        self.hints.set_disk_epoch(epoch.hex() if self.disk.enabled() and epoch is not None else None)
+        self.demoter.nudge()
+        self.tell_engine()

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import xxhash
@@ -182,10 +182,13 @@ def _die_with_us() -> None:
 
 
 @contextlib.contextmanager
-def sidecar_process(ram_bytes: int = 2 * MEBIBYTE, nodes: Sequence[tuple[str, int]] = ()) -> Iterator[SidecarProcess]:
+def sidecar_process(
+    ram_bytes: int = 2 * MEBIBYTE, nodes: Sequence[tuple[str, int]] = (), flags: Mapping[str, object] | None = None
+) -> Iterator[SidecarProcess]:
     """Run a sidecar for the time of a test; its volume is unique and removed."""
     folder = Path(tempfile.mkdtemp(prefix="pagoda-test-", dir="/dev/shm"))
     sidecar = SidecarProcess(folder, ram_bytes, nodes)
+    sidecar.flags.update(flags or {})
     try:
         sidecar.start()
         yield sidecar

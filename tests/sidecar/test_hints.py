@@ -62,7 +62,8 @@ class Reader:
 class Pod:
     def __init__(self) -> None:
         self.in_ram: set[bytes] = set()
-        self.hints = Hints(DigestTable(lambda: 1000.0), lambda where: where in self.in_ram)
+        self.on_disk: set[bytes] = set()
+        self.hints = Hints(DigestTable(lambda: 1000.0), self.in_ram.__contains__, self.on_disk.__contains__)
 
     def ram(self, added: tuple[int, ...] = (), removed: tuple[int, ...] = ()) -> None:
         self.in_ram |= {address(value) for value in added}
@@ -127,8 +128,28 @@ async def test_the_end_of_an_engine_voids_the_device_at_once_and_republishes_ram
     assert kinds == ["epoch", "rows"], "in the same turn of the loop"
     reader.take(lines)
     assert reader.reader.rows == {key(2): (32, "ram")}
-    assert reader.reader.epochs == {"device": None, "ram": "r1"}
+    assert reader.reader.epochs == {"device": None, "ram": "r1", "disk": None}
     assert Connected(pod).reader.rows == {key(2): (32, "ram")}
+
+
+async def test_a_block_on_disk_is_a_row_of_its_own_tier_until_the_disk_is_off() -> None:
+    pod = Pod()
+    pod.hints.engine_attached(HEAD, "e1")
+    pod.hints.set_disk_epoch("d1")
+    reader = Connected(pod)
+    pod.hints.record(digest(1), 16, address(1))
+    pod.ram(added=(1,))
+    pod.on_disk.add(address(1))
+    assert await reader.rows() == {key(1): (16, "ram")}
+    pod.ram(removed=(1,))
+    assert await reader.rows() == {key(1): (16, "disk")}
+    pod.on_disk.clear()
+    pod.hints.set_disk_epoch(None)
+    assert await reader.rows() == {}
+    assert reader.reader.epochs["disk"] is None
+    pod.on_disk.add(address(1))
+    pod.hints.set_disk_epoch("d1")
+    assert await reader.rows() == {key(1): (16, "disk")}
 
 
 async def test_a_lost_arena_voids_its_rows() -> None:

@@ -14,6 +14,8 @@ from pagoda_sidecar.arena.file import allocate
 from pagoda_sidecar.arena.slots.grants import Holder, NewBlock, Run
 from pagoda_sidecar.arena.tier import RamTier
 from pagoda_sidecar.counters import Counters
+from pagoda_sidecar.disk.chains import Chains
+from pagoda_sidecar.disk.tier import DiskTier
 from pagoda_sidecar.loads import LoadJob, Loads
 from pagoda_sidecar.pushes import Pusher
 from pagoda_sidecar.verifier import Verifier
@@ -32,7 +34,7 @@ class Pod:
         self.tier = RamTier(arena, NAMESPACE, 0, asyncio.get_running_loop().time, lambda: False)
         self.verifier = Verifier(self.counters)
         self.pusher = Pusher(pool, self.verifier)
-        self.loads = Loads(pool, self.verifier, self.pusher)
+        self.loads = Loads(pool, DiskTier(None, 0, Chains()), self.verifier, self.pusher)
 
     def store(self, addresses: Sequence[bytes]) -> None:
         parents = [ROOT, *addresses]

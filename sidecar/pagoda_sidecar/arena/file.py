@@ -73,6 +73,11 @@ class ArenaFile:
         start = self.geometry.slot_offset(slot)
         return self._view[start : start + self.geometry.payload_bytes]
 
+    def slot(self, slot: int) -> memoryview:
+        """Return a writable view of `slot` with its padding, aligned to a page."""
+        start = self.geometry.slot_offset(slot)
+        return self._view[start : start + self.geometry.slot_bytes]
+
     @property
     def last_process_id(self) -> bytes | None:
         """The engine process that attached last, in this life of the sidecar or an earlier one."""

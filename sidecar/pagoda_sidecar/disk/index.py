@@ -13,7 +13,7 @@ Rules: pure; no clock, no files.
 """
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count, pairwise
 
@@ -63,6 +63,8 @@ class DiskIndex:
         self.chains = chains
         self.segments: dict[int, Segment] = {}
         self.num_evictions = 0
+        # Called with an address whose record came (True) or went (False)
+        self.on_presence: Callable[[bytes, bool], None] = lambda address, is_there: None
         self._growth = 2.0
         self._weight = 1.0
         self._entries: dict[bytes, Entry] = {}
@@ -121,6 +123,7 @@ class DiskIndex:
         self._tenant_bytes[entry.tenant_tag] = self._tenant_bytes.get(entry.tenant_tag, 0) + entry.num_bytes
         self._lift(link, heat)
         self._remember_coldness(entry)
+        self.on_presence(header.address, True)
         return entry
 
     def move(self, entry: Entry, segment: Segment, offset: int) -> None:
@@ -138,6 +141,7 @@ class DiskIndex:
         self._retire(entry)
         del self._entries[entry.link.address]
         self.chains.remove(DISK, entry.link.address)
+        self.on_presence(entry.link.address, False)
 
     def remove_segment(self, segment: Segment) -> None:
         """Forget all records of a segment; what it takes counts until `forget_segment`."""

@@ -130,7 +130,7 @@ class SegmentReader:
             for number, entry in group.items
         ]
         times = [time.monotonic()] * 3
-        reading = self._threads.read(_timed, times, self._folder.read, group.segment.sequence, wanted)
+        reading = self._threads.read_into(_timed, times, self._folder.read, group.segment.sequence, wanted)
         self.pace.queued_bytes += group.num_bytes
         self._release_when_done(reading, group, fetch)
         try:

@@ -19,18 +19,25 @@ class DiskThreads:
         self._readers = ThreadPoolExecutor(num_readers, "disk-read")
         self._writer = ThreadPoolExecutor(1, "disk-write")
         self._running: set[asyncio.Future[None]] = set()
+        self._touching: set[asyncio.Future[None]] = set()
 
     def read(
         self, work: Callable[_Parameters, _Result], *args: _Parameters.args, **kwargs: _Parameters.kwargs
     ) -> "Future[_Result]":
         """Start `work` in a reading thread."""
-        return self._started(self._readers.submit(work, *args, **kwargs))
+        return self._noted(self._readers.submit(work, *args, **kwargs), self._running)
+
+    def read_into(
+        self, work: Callable[_Parameters, _Result], *args: _Parameters.args, **kwargs: _Parameters.kwargs
+    ) -> "Future[_Result]":
+        """Start `work` in a reading thread, where it writes to memory of others."""
+        return self._noted(self.read(work, *args, **kwargs), self._touching)
 
     def write(
         self, work: Callable[_Parameters, _Result], *args: _Parameters.args, **kwargs: _Parameters.kwargs
     ) -> "Future[_Result]":
         """Start `work` in the writing thread, behind what it does already."""
-        return self._started(self._writer.submit(work, *args, **kwargs))
+        return self._noted(self._writer.submit(work, *args, **kwargs), self._running)
 
     def after_writes(self, act: Callable[[], None]) -> None:
         """Call `act` in the control loop when all that was given to the writing thread so far has ended."""
@@ -44,23 +51,24 @@ class DiskThreads:
 
     async def idle(self, timeout_seconds: float) -> bool:
         """Wait until no thread does anything for us; False when that takes too long."""
-        if not self._running:
-            return True
-        _, pending = await asyncio.wait(set(self._running), timeout=timeout_seconds)
-        return not pending
+        return await _ended(self._running, timeout_seconds)
+
+    async def untouched(self, timeout_seconds: float) -> bool:
+        """Wait until no thread writes to memory of others; False when that takes too long."""
+        return await _ended(self._touching, timeout_seconds)
 
     def close(self) -> None:
         """Take no more work; what hangs is left alone."""
         self._readers.shutdown(wait=False, cancel_futures=True)
         self._writer.shutdown(wait=False, cancel_futures=True)
 
-    def _started(self, future: "Future[_Result]") -> "Future[_Result]":
+    def _noted(self, future: "Future[_Result]", among: "set[asyncio.Future[None]]") -> "Future[_Result]":
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
-        self._running.add(ended)
+        among.add(ended)
 
         def end() -> None:
-            self._running.discard(ended)
+            among.discard(ended)
             if not ended.done():
                 ended.set_result(None)
 
@@ -89,6 +97,13 @@ async def result_of(future: "Future[_Result]", what: str, timeout_seconds: float
         future.cancel()
         raise LateError(what, timeout_seconds)
     return waiting.result()
+
+
+async def _ended(work: "set[asyncio.Future[None]]", timeout_seconds: float) -> bool:
+    if not work:
+        return True
+    _, pending = await asyncio.wait(set(work), timeout=timeout_seconds)
+    return not pending
 
 
 def _waiting(future: "Future[_Result]") -> "asyncio.Future[_Result]":

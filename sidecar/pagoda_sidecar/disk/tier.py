@@ -193,8 +193,8 @@ class DiskTier:
         return pace.latency_seconds + pace.queued_bytes * pace.seconds_per_byte / self.settings.num_readers
 
     async def idle(self, timeout_seconds: float) -> bool:
-        """Wait until no thread touches memory of others; False when that takes too long."""
-        return await self._threads.idle(timeout_seconds)
+        """Wait until no thread writes to memory of others; False when that takes too long."""
+        return await self._threads.untouched(timeout_seconds)
 
     async def close(self) -> None:
         """Close the open segment within bounds and let go of the folder."""

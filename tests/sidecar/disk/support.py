@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,17 +51,21 @@ def reused(new: NewRecord, uses: int) -> NewRecord:
 
 def folder_bytes(folder: Path) -> int:
     """What the tier's files and the folder itself take, by size or by blocks, whichever is more."""
-    paths = [folder, *folder.iterdir()]
-    return sum(max(path.lstat().st_size, path.lstat().st_blocks * 512) for path in paths)
+    total = 0
+    for path in (folder, *folder.iterdir()):
+        with contextlib.suppress(FileNotFoundError):  # it went meanwhile
+            status = path.lstat()
+            total += max(status.st_size, status.st_blocks * 512)
+    return total
 
 
 def segment_paths(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if sequence_of(path.name) is not None)
 
 
-async def until(condition: object, seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
     async with asyncio.timeout(seconds):
-        while not condition():  # type: ignore[operator]
+        while not condition():  # noqa: ASYNC110 - many things are waited for, few of them tell
             await asyncio.sleep(0.002)
 
 
