@@ -42,6 +42,11 @@ def is_tame(largest: torch.Tensor, dtype: torch.dtype) -> bool:
     return bool(largest.max().view(dtype) <= LARGEST)
 
 
+def as_measures(largest: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return maxima of `magnitudes` of pages of `dtype` as fp32, the smallest as zero."""
+    return floored(largest.view(dtype).to(torch.float32, copy=True))
+
+
 def reciprocal(numerator: float, measures: torch.Tensor) -> torch.Tensor:
     """Return numerator / measures in fp32, zero where the measure is zero. Measures are zero or at least SMALLEST."""
     return torch.div(numerator, measures.float()).nan_to_num_(posinf=0.0)

@@ -3,8 +3,8 @@
     value = code · (peak / 127),  code in -127 .. 127
 
 KIVI (Liu et al. 2024) found that outliers of K keep to their channels and those of V do not. The peak is stored, not
-the step: the group's largest value gets the code ±127 and decodes to the peak again, whatever a bf16 page rounds between
-(a code's value moves by at most 127·2**-9 = 0.25 of a step then, so its code is found again).
+the step: the group's largest value gets the code ±127 and decodes to the peak again, whatever a bf16 page rounds
+between (a code's value moves by at most 127·2**-9 = 0.25 of a step then, so its code is found again).
 """
 
 import torch

@@ -64,10 +64,8 @@ class Codec(ABC):
     revision: ClassVar[int]
     payload_bytes: int
 
-    @property
-    def identity(self) -> str:
-        """Return what a namespace holds of a codec: name and revision."""
-        return f"{self.name}/{self.revision}"
+    @abstractmethod
+    def __init__(self, shape: PageShape) -> None: ...
 
     @abstractmethod
     def encode(self, pages: torch.Tensor, payloads: torch.Tensor) -> None:

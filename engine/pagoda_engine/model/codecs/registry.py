@@ -2,12 +2,16 @@
 
 from collections.abc import Mapping
 
+from pagoda_engine.model.codecs.fp8 import Fp8Codec
+from pagoda_engine.model.codecs.int4 import Int4Codec
 from pagoda_engine.model.codecs.int8 import Int8Codec
 from pagoda_engine.model.codecs.interface import Codec, PageShape
+from pagoda_engine.model.codecs.nvfp4 import Nvfp4Codec
 from pagoda_engine.model.codecs.raw import RawCodec
 from pagoda_engine.model.errors import UnsupportedModelError
 
-CODECS: Mapping[str, type[Codec]] = {codec.name: codec for codec in (RawCodec, Int8Codec)}
+_KNOWN: tuple[type[Codec], ...] = (RawCodec, Int8Codec, Int4Codec, Fp8Codec, Nvfp4Codec)
+CODECS: Mapping[str, type[Codec]] = {codec.name: codec for codec in _KNOWN}
 
 
 def make_codec(name: str, shape: PageShape) -> Codec:
@@ -18,4 +22,4 @@ def make_codec(name: str, shape: PageShape) -> Codec:
     """
     if name not in CODECS:
         raise UnsupportedModelError(f"cache.codec {name!r}; supported are {', '.join(CODECS)}")
-    return CODECS[name](shape)  # type: ignore[call-arg]
+    return CODECS[name](shape)

@@ -22,6 +22,12 @@ FROZEN: dict[tuple[str, str], tuple[int, str]] = {
     ("Raw", "BFloat16"): (1, "a90d4cf892fc977f"),
     ("Int8", "Float32"): (1, "55b2f5a1d9878e8d"),
     ("Int8", "BFloat16"): (1, "542711984c773b40"),
+    ("Int4", "Float32"): (1, "1cf04f2b25e7c51d"),
+    ("Int4", "BFloat16"): (1, "13afff35485c653a"),
+    ("Fp8", "Float32"): (1, "18b677bbf7b98978"),
+    ("Fp8", "BFloat16"): (1, "f732f8296a7bcc09"),
+    ("Nvfp4", "Float32"): (1, "428446874e4443d9"),
+    ("Nvfp4", "BFloat16"): (1, "9b53db9a1ae40496"),
 }
 _LAYERS, _HEADS, _TOKENS, _CHANNELS = 2, 2, 16, 32
 
