@@ -19,7 +19,7 @@ from pagoda_sidecar.arena.slots.block import KEY_BYTES, Block
 from pagoda_sidecar.arena.slots.grants import Grant, Holder, NewBlock, Reservation, Run
 from pagoda_sidecar.arena.slots.index import RamIndex
 from pagoda_sidecar.arena.slots.leases import Lease, Leases
-from pagoda_sidecar.arena.slots.policy import HeatedLru
+from pagoda_sidecar.arena.slots.policy import FadingFrequency
 
 LEASE_SECONDS = 30.0
 # The most of the tier that parked chains may hold before others
@@ -39,7 +39,7 @@ class RamTier:
     ) -> None:
         self.arena = arena
         self.namespace = namespace[:KEY_BYTES]
-        self.index = RamIndex(arena.geometry.num_slots, HeatedLru(arena.geometry.num_slots))
+        self.index = RamIndex(arena.geometry.num_slots, FadingFrequency(arena.geometry.num_slots))
         self.leases = Leases()
         self._codec = codec
         self._clock = clock
@@ -88,6 +88,10 @@ class RamTier:
             self.leases.settle(lease_id)
         return block
 
+    def has_ended(self, lease_id: str, attachment: bytes) -> bool:
+        """Whether the lease was granted, or settled unseen, and grants nothing to `attachment` any more."""
+        return self.leases.is_known(lease_id) and self.leases.active(lease_id, attachment, self._clock()) is None
+
     @property
     def max_grant(self) -> int:
         """Slots one lease may hold."""
@@ -110,7 +114,7 @@ class RamTier:
                 if not can_fetch:
                     break
                 parent = chain[position - 1] if position else run.root
-                block = self._take(NewBlock(chain[position], parent, position, 0, 0), lease.key)
+                block = self._take(NewBlock(chain[position], parent, position, 0, self._likely_tag(parent)), lease.key)
                 if block is None:
                     break
                 grant.fetches.append((position, block))  # its first reference belongs to the fetch
@@ -136,7 +140,8 @@ class RamTier:
         if not fits or not block.is_named:
             self.fail(block)
             return False
-        block.tokens, block.tenant_tag, block.is_pushed = header.tokens, header.tenant_tag, True
+        block.tokens, block.is_pushed = header.tokens, True
+        self.index.retag(block, header.tenant_tag)
         self._seal(block, header)
         return True
 
@@ -153,7 +158,7 @@ class RamTier:
 
     def set_shares(self, shares: Mapping[int, float]) -> None:
         """Cap what the blocks of each tenant tag may hold, as a share of all slots; tags not named have no cap."""
-        self.index.caps = {tag: max(1, int(share * self.index.num_slots)) for tag, share in shares.items()}
+        self.index.set_caps({tag: max(1, int(share * self.index.num_slots)) for tag, share in shares.items()})
 
     def settle(self, lease_id: str) -> None:
         """The engine no longer touches the lease's slots, whatever became of it. Unknown ids are fine."""
@@ -204,7 +209,7 @@ class RamTier:
         """Yield all visible blocks, hottest session first, each chain from its front."""
         seen: set[bytes] = set()
         leaves = [block for block in self.index if block.is_sealed and self.index.is_leaf(block)]
-        for leaf in sorted(leaves, key=lambda block: (block.num_uses, block.last_use), reverse=True):
+        for leaf in sorted(leaves, key=self.index.worth, reverse=True):
             for block in reversed([link for link in self.index.chain(leaf) if link.key not in seen]):
                 seen.add(block.key)
                 if block.is_sealed:
@@ -228,6 +233,11 @@ class RamTier:
         assert self._next_generation >> 32 == self.arena.boot_count, "generations of one boot are used up"
         self._headers.invalidate(block.slot, block.generation, lease)
         return block
+
+    def _likely_tag(self, parent: bytes) -> int:
+        """Return whose a block that is not read yet will be; its record's header has the last word."""
+        block = self.index.named(parent)
+        return 0 if block is None else block.tenant_tag
 
     def _seal(self, block: Block, header: RecordHeader) -> None:
         self._headers.seal(block.slot, pack_header(header))

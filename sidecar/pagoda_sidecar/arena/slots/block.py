@@ -1,6 +1,10 @@
 """One block in the RAM tier."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pagoda_sidecar.arena.slots.run import ChainRun
 
 KEY_BYTES = 16
 
@@ -29,11 +33,9 @@ class Block:
     is_rooted: bool = False
     is_pushed: bool = False  # the pool acknowledged it in this life
     is_on_disk: bool = False  # the disk tier holds a copy
-    is_parked: bool = False  # kept before others: its session is idle, preempted or handed over
-    num_uses: int = 0
+    num_uses: int = 0  # that ended here
     num_touches: int = 0
-    last_use: int = 0
-    heap_stamp: int = 0
+    run: "ChainRun | None" = field(default=None, repr=False)  # of the index, while it is named
 
     @property
     def key(self) -> bytes:

@@ -1,13 +1,16 @@
-"""The RAM tier's index: address → block, children per block, and who goes when a slot is needed.
+"""The RAM tier's index: address → block, children per block, runs of blocks, and who goes when a slot is needed.
 
     take ──► pending ──seal──► sealed ──evict / drop──► gone
                 │                         (a dropped one keeps its slot while it is referenced)
                 └──abandon──► nameless, slot taken until the last reference goes
 
+Evicted first: what no longer hangs on its chain's front; then all else by the policy's rank; last what is parked.
+
 Invariants (`check_integrity`):
- - a slot is free or has exactly one block; free + taken = all;
+ - a slot is free or has exactly one block; free + taken = all; each is charged to one tenant;
  - only sealed leaves without references are evicted, so no block goes before its children;
- - `is_rooted` says whether the chain back to index 0 lies sealed in this tier.
+ - `is_rooted` says whether the chain back to index 0 lies sealed in this tier;
+ - what may be evicted can be found.
 
 Rules: pure; knows no bytes of payloads, no leases, no clock. Addresses are told apart by their first 16 bytes, the
 half that headers carry as parent; a second address with the same half is refused.
@@ -15,10 +18,16 @@ half that headers carry as parent; a second address with the same half is refuse
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import count
 
 from pagoda_sidecar.arena.slots.block import KEY_BYTES, Block
+from pagoda_sidecar.arena.slots.forest import Forest
+from pagoda_sidecar.arena.slots.parking import Parking
 from pagoda_sidecar.arena.slots.policy import EvictionPolicy
+from pagoda_sidecar.arena.slots.queue import Rank, RunQueue
+from pagoda_sidecar.arena.slots.run import ChainRun, run_of
+from pagoda_sidecar.arena.slots.shares import TenantShares
+
+_LOOSE, _ORDINARY, _PARKED = 0, 1, 2
 
 
 class RamIndex:
@@ -27,27 +36,29 @@ class RamIndex:
     def __init__(self, num_slots: int, policy: EvictionPolicy) -> None:
         self.num_slots = num_slots
         self.num_evictions = 0
+        self.num_share_evictions = 0  # of these, because a tenant was at its cap
         self.num_sealed = 0
         # Called with an address whose chain became, or is no longer, wholly present
         self.on_residency: Callable[[bytes], None] = lambda address: None
+        # Called with a sealed block that came (True) or went (False)
+        self.on_presence: Callable[[Block, bool], None] = lambda block, is_there: None
         # Called with a slot whose content is void from now on, before it can be taken again
         self.on_void: Callable[[int], None] = lambda slot: None
-        # Most slots per tenant tag; a tag without a cap is bounded by the tier alone
-        self.caps: Mapping[int, int] = {}
+        self.parking = Parking()
+        self.shares = TenantShares(self._rank, self._is_evictable)
         self._policy = policy
+        self._epoch = policy.epoch
         self._free = list(range(num_slots - 1, -1, -1))
-        self._blocks: dict[bytes, Block] = {}
-        self._children: dict[bytes, set[bytes]] = {}
+        self._forest = Forest(policy, self.parking)
         self._nameless: set[Block] = set()
-        self._heap: list[tuple[float, int, int, Block]] = []
-        self._order = count()
-        self._parked: dict[bytes, Block] = {}  # least recently parked first
+        self._forest.on_split = self._offer
+        self._queue = RunQueue(self._rank, self._is_evictable)
 
     def __len__(self) -> int:
-        return len(self._blocks)
+        return len(self._forest)
 
     def __iter__(self) -> Iterator[Block]:
-        return iter(self._blocks.values())
+        return iter(self._forest)
 
     @property
     def num_free(self) -> int:
@@ -61,23 +72,24 @@ class RamIndex:
 
     def named(self, address: bytes) -> Block | None:
         """Return the block of `address`, visible or still being written."""
-        block = self._blocks.get(address[:KEY_BYTES])
+        block = self._forest.find(address[:KEY_BYTES])
         return block if block is not None and block.address == address else None
 
     def parent_of(self, block: Block) -> Block | None:
         """Return the block before `block`, if it is in this tier."""
-        return self._blocks.get(block.parent) if block.index else None
+        return self._forest.parent_of(block)
 
     def chain(self, block: Block) -> Iterator[Block]:
         """Yield `block` and then what lies before it in this tier, backwards."""
-        current: Block | None = block
-        while current is not None:
-            yield current
-            current = self.parent_of(current)
+        return self._forest.chain(block)
 
     def is_leaf(self, block: Block) -> bool:
         """Whether no block in this tier, sealed or pending, follows on `block`."""
-        return block.key not in self._children
+        return self._forest.is_leaf(block)
+
+    def worth(self, block: Block) -> float:
+        """Return a number that is larger for what goes later."""
+        return self._policy.rank(run_of(block))
 
     def restore(self, sealed: Iterable[Block], held: Iterable[Block]) -> list[Block]:
         """Fill an empty index with what an earlier life left; return sealed blocks whose address came twice.
@@ -85,30 +97,43 @@ class RamIndex:
         `held` are nameless blocks whose slots somebody may still write, each with one reference.
         """
         assert len(self._free) == self.num_slots, "only an empty index is restored"
-        self._nameless.update(held)
         twice = []
         for block in sorted(sealed, key=lambda block: block.index):  # parents first
-            if block.key in self._blocks:  # the caller sorted the newer one to the front
+            if self._forest.find(block.key) is not None:  # the caller sorted the newer one to the front
                 twice.append(block)
                 continue
-            self._name(block)
+            self._forest.add(block)
             self.seal(block)
-        taken = {block.slot for block in (*self._blocks.values(), *self._nameless)}
+            self.shares.charge(block.tenant_tag, 1)
+        for block in held:
+            self._nameless.add(block)
+            self.shares.charge(block.tenant_tag, 1)
+        taken = {block.slot for block in (*self, *self._nameless)}
         self._free = [slot for slot in reversed(range(self.num_slots)) if slot not in taken]
         return twice
 
     def take(self, address: bytes, parent: bytes, index: int, tokens: int, tenant_tag: int = 0) -> Block | None:
-        """Name a new pending block with one reference, in a free slot or that of the lowest-ranked leaf.
+        """Name a new pending block with one reference, in a free slot or that of the leaf that goes first.
 
         A tenant at its cap makes room among its own. Returns None when no slot can be had or the address is there
         already.
         """
-        if address[:KEY_BYTES] in self._blocks or not self._make_room(tenant_tag):
+        if self._forest.find(address[:KEY_BYTES]) is not None or not self._make_room(tenant_tag, parent, index):
             return None
         slot = self._free.pop()
         block = Block(address, parent[:KEY_BYTES], index, tokens, slot, tenant_tag=tenant_tag, references=1)
-        self._name(block)
+        self.shares.charge(tenant_tag, 1)
+        self._forest.add(block)
         return block
+
+    def retag(self, block: Block, tenant_tag: int) -> None:
+        """Charge `block` to the tenant whose it has turned out to be, who makes room among its own if need be."""
+        if block.tenant_tag == tenant_tag:
+            return
+        self.shares.charge(block.tenant_tag, -1)
+        block.tenant_tag = tenant_tag
+        self.shares.charge(tenant_tag, 1)
+        self._hold_to_share(tenant_tag, 0)
 
     def seal(self, block: Block) -> None:
         """Make a pending block visible."""
@@ -116,51 +141,57 @@ class RamIndex:
         assert not block.is_sealed, "a block is sealed once"
         block.is_sealed = True
         self.num_sealed += 1
-        self._policy.use(block)
+        self.on_presence(block, True)
         parent = self.parent_of(block)
         if block.index == 0 or (parent is not None and parent.is_rooted):
             self._set_rooted(block, True)
-        self._offer(block)
+        self._offer(run_of(block))
 
     def use(self, block: Block) -> None:
         """Record a use of the sealed `block` and of its whole chain, which is used with it."""
-        for link in reversed(list(self.chain(block))):
-            self._unpark(link)
-            self._policy.use(link)
-            self._offer(link)
+        block.num_uses += 1
+        for run in self._forest.runs(block):
+            if self.parking.remove(run):
+                self._push(run)
+            self._policy.use(run)
+
+    def park(self, block: Block, max_blocks: int) -> None:
+        """Keep the chain of `block` before others until it is used again, at most `max_blocks` in all."""
+        for run in self._forest.runs(block):
+            self.parking.add(run)
+        while self.parking.num_blocks > max_blocks:
+            run = self.parking.first
+            excess = self.parking.num_blocks - max_blocks
+            if run.num_blocks > excess:  # cut it: its front stays parked
+                run = self._forest.split(self._forest.before(run.tail, excess))
+            self.parking.remove(run)
+            self._push(run)
+
+    def set_caps(self, caps: Mapping[int, int]) -> None:
+        """Cap what these tenant tags hold, in slots; what is too much goes with their next blocks."""
+        self.shares.set_caps(caps, {run_of(block) for block in self})
 
     def next_victims(self, limit: int) -> list[Block]:
         """Return the blocks that eviction would take next, each chain from its end. Changes nothing."""
         victims: list[Block] = []
         gone: set[bytes] = set()
-        order = count()
-        heap = [(rank, next(order), block) for rank, stamp, _, block in self._heap if stamp == block.heap_stamp]
-        heapq.heapify(heap)
-        while heap and len(victims) < limit:
-            block = heapq.heappop(heap)[2]
-            if block.references or not block.is_sealed or self._children.get(block.key, set()) - gone:
-                continue
-            victims.append(block)
-            gone.add(block.key)
-            parent = self.parent_of(block)
+        popped: list[ChainRun] = []
+        uncovered: list[tuple[Rank, int, Block]] = []  # ends of runs that would be leaves by then
+        while len(victims) < limit:
+            run = self._queue.first()
+            if uncovered and (run is None or uncovered[0][0] <= self._rank(run)):
+                block = heapq.heappop(uncovered)[2]
+            elif run is not None and self._queue.pop() is run:
+                popped.append(run)
+                block = run.tail
+            else:
+                break
+            parent = self._follow_run(block, victims, gone, limit)
             if parent is not None:
-                heapq.heappush(heap, (self._policy.rank(parent), next(order), parent))
+                heapq.heappush(uncovered, (self._rank(run_of(parent)), len(victims), parent))
+        for run in popped:
+            self._queue.push(run)
         return victims
-
-    def park(self, block: Block, limit: int) -> None:
-        """Keep the chain of `block` before others until it is used again, at most `limit` blocks in all."""
-        for link in self.chain(block):
-            self._parked.pop(link.key, None)
-            self._parked[link.key] = link
-            link.is_parked = True
-            self._offer(link)
-        while len(self._parked) > limit:
-            self._unpark(next(iter(self._parked.values())))
-
-    def _unpark(self, block: Block) -> None:
-        if self._parked.pop(block.key, None) is not None:
-            block.is_parked = False
-            self._offer(block)
 
     def reference(self, block: Block) -> None:
         """Keep the slot of `block` from being reused."""
@@ -171,11 +202,11 @@ class RamIndex:
         """Give a reference back."""
         assert block.references > 0, "a reference was given back twice"
         block.references -= 1
-        if block.references == 0 and not block.is_named:
+        if block.run is not None:
+            self._offer(block.run)
+        elif block.references == 0:
             self._nameless.discard(block)
             self._release(block)
-        else:
-            self._offer(block)
 
     def drop(self, block: Block) -> None:
         """Take the block's name away at once (damage, an aborted or quarantined write); the slot follows."""
@@ -187,64 +218,91 @@ class RamIndex:
         else:
             self._release(block)
 
-    def _make_room(self, tenant_tag: int) -> bool:
-        cap = self.caps.get(tenant_tag)
-        if cap is not None:
-            own = [block for block in (*self, *self._nameless) if block.tenant_tag == tenant_tag]
-            for _ in range(len(own) + 1 - cap):
-                leaves = [block for block in own if self._is_evictable(block)]
-                if not leaves:
-                    return False
-                self._expel(min(leaves, key=self._policy.rank))
-        return bool(self._free) or self._evict()
+    def _make_room(self, tenant_tag: int, parent: bytes, index: int) -> bool:
+        kept = self._forest.find(parent[:KEY_BYTES]) if index else None
+        if kept is not None:  # room for a block must not be made by what it follows on
+            kept.references += 1
+        has_room = self._hold_to_share(tenant_tag, 1) and (bool(self._free) or self._evict())
+        if kept is not None:
+            self.unreference(kept)
+        return has_room
+
+    def _hold_to_share(self, tenant_tag: int, num_more: int) -> bool:
+        while self.shares.is_over(tenant_tag, num_more):
+            run = self.shares.first(tenant_tag)
+            if run is None:
+                return False
+            self.num_share_evictions += 1
+            self._expel(run.tail)
+        return True
+
+    def _evict(self) -> bool:
+        if self._epoch != self._policy.epoch:
+            self._epoch = self._policy.epoch
+            self._queue.ranks_fell()
+            self.shares.ranks_fell()
+        run = self._queue.first()
+        if run is not None:
+            self._expel(run.tail)
+        return run is not None
 
     def _expel(self, block: Block) -> None:
         self.num_evictions += 1
         self._unname(block)
         self._release(block)
 
-    def _evict(self) -> bool:
-        while self._heap:
-            _, stamp, _, block = heapq.heappop(self._heap)
-            if stamp == block.heap_stamp and self._is_evictable(block):
-                self._expel(block)
-                return True
-        return False
+    def _follow_run(self, block: Block, victims: list[Block], gone: set[bytes], limit: int) -> Block | None:
+        """Add `block` and what would follow it from its run; return the block before the run if it is next in line."""
+        run, link = block.run, block
+        while len(victims) < limit and link.is_sealed and not link.references:
+            victims.append(link)
+            gone.add(link.key)
+            parent = self.parent_of(link)
+            if parent is None or any(child.key not in gone for child in self._forest.children_of(parent)):
+                return None
+            if parent.run is not run:
+                return parent
+            link = parent
+        return None
 
-    def _is_evictable(self, block: Block) -> bool:
+    def _is_evictable(self, run: ChainRun) -> bool:
+        block = run.tail
         return block.is_named and block.is_sealed and not block.references and self.is_leaf(block)
 
-    def _offer(self, block: Block) -> None:
-        """Put an evictable block where `_evict` finds it; a block that is not will be offered when it becomes so."""
-        if not self._is_evictable(block):
-            return
-        block.heap_stamp += 1
-        heapq.heappush(self._heap, (self._policy.rank(block), block.heap_stamp, next(self._order), block))
-        if len(self._heap) > 4 * self.num_slots + 64:
-            self._heap = [entry for entry in self._heap if entry[1] == entry[3].heap_stamp]
-            heapq.heapify(self._heap)
+    def _rank(self, run: ChainRun) -> Rank:
+        kind = _PARKED if run.is_parked else _ORDINARY if run.tail.is_rooted else _LOOSE
+        return kind, self._policy.rank(run)
 
-    def _name(self, block: Block) -> None:
-        self._blocks[block.key] = block
-        self._children.setdefault(block.parent, set()).add(block.key)
+    def _offer(self, run: ChainRun) -> None:
+        """Put an evictable run where it is found; one that is not will be offered when it becomes so."""
+        if not self._is_evictable(run):
+            return
+        if run not in self._queue:
+            self._queue.push(run)
+        self.shares.offer(run)
+
+    def _push(self, run: ChainRun) -> None:
+        """The same for a run whose rank may have fallen."""
+        self._queue.discard(run)
+        self.shares.discard(run)
+        self._offer(run)
 
     def _unname(self, block: Block) -> None:
+        if block is not run_of(block).tail:
+            self._forest.split(block)
         block.is_named = False
         self.num_sealed -= block.is_sealed
-        self._parked.pop(block.key, None)
-        del self._blocks[block.key]
-        siblings = self._children[block.parent]
-        siblings.discard(block.key)
-        if not siblings:
-            del self._children[block.parent]
-            parent = self.parent_of(block)
-            if parent is not None:
-                self._offer(parent)
+        parent = self._forest.remove(block)
+        if parent is not None:
+            self._offer(run_of(parent))
         if block.is_rooted:
             self._set_rooted(block, False)
+        if block.is_sealed:
+            self.on_presence(block, False)
 
     def _release(self, block: Block) -> None:
         self.on_void(block.slot)
+        self.shares.charge(block.tenant_tag, -1)
         self._free.append(block.slot)
 
     def _set_rooted(self, block: Block, is_rooted: bool) -> None:
@@ -256,23 +314,23 @@ class RamIndex:
                 continue
             link.is_rooted = is_rooted
             self.on_residency(link.address)
-            waiting.extend(self._blocks[key] for key in self._children.get(link.key, ()))
+            if link.run is not None and link is link.run.tail:
+                self._push(link.run)
+            waiting.extend(self._forest.children_of(link))
 
     def check_integrity(self) -> None:
         """Assert the invariants at the head of this file."""
-        taken = [block.slot for block in (*self._blocks.values(), *self._nameless)]
-        assert sorted(taken + self._free) == list(range(self.num_slots)), "a slot is lost or taken twice"
+        blocks = (*self, *self._nameless)
+        assert sorted([*(block.slot for block in blocks), *self._free]) == list(range(self.num_slots)), "a slot is lost"
         assert self.num_sealed == sum(block.is_sealed for block in self), "sealed blocks are miscounted"
-        children: dict[bytes, set[bytes]] = {}
-        for key, block in self._blocks.items():
-            assert block.key == key, "a block lies under a foreign address"
-            assert block.is_named, "a block that is found has a name"
-            children.setdefault(block.parent, set()).add(key)
+        for block in self:
             parent = self.parent_of(block)
             is_whole = block.is_sealed and (block.index == 0 or (parent is not None and parent.is_rooted))
+            assert block.is_named, "a block that is found has a name"
             assert block.is_rooted == is_whole, "a chain is not what it says"
             assert block.is_sealed or block.references, "a pending block has no owner"
-        assert children == self._children, "children and parents disagree"
+            run = run_of(block)
+            assert not self._is_evictable(run) or run in self._queue, "a leaf cannot be found"
         assert all(block.references and not block.is_named for block in self._nameless)
-        offered = {id(entry[3]) for entry in self._heap if entry[1] == entry[3].heap_stamp}
-        assert all(id(block) in offered for block in self if self._is_evictable(block)), "a leaf cannot be found"
+        self._forest.check_integrity()
+        self.shares.check_integrity(blocks)

@@ -1,43 +1,98 @@
-"""Which leaf goes first when room is needed. Small on purpose: a better policy replaces this class and nothing else."""
+"""Which run goes first when room is needed: the one whose uses, each fading with time, weigh least.
+
+Each use weighs one when it happens and half as much every `half_life` blocks stored or used since (LRFU, Lee et al.,
+2001). A short half-life is LRU, a long one is LFU that forgets; `Memory` finds which one would have hit more. Uses are
+counted per run, once when a request finds or makes it and once when the request ends. What was evicted is remembered by
+name, so that a document that comes back is known again; a prompt nobody repeats never weighs more than its one request.
+"""
 
 import math
+from collections import OrderedDict
 from typing import Protocol
 
-from pagoda_sidecar.arena.slots.block import Block
+from pagoda_sidecar.arena.slots.memory import Memory
+from pagoda_sidecar.arena.slots.run import ChainRun
 
 
 class EvictionPolicy(Protocol):
-    """Ranks blocks. The index asks only about leaves that nobody holds."""
+    """Ranks runs. The index tells it of everything that happens to one and asks which goes first."""
 
-    def use(self, block: Block) -> None:
-        """Record one use (a hit, a touch, or that it was made) of `block`."""
+    def begin(self, run: ChainRun) -> None:
+        """A run came to be, with its first block."""
         ...
 
-    def rank(self, block: Block) -> float:
-        """Return the order of eviction, lowest first. May change only in `use`."""
+    def resize(self, run: ChainRun, change: int) -> None:
+        """A run grew by a block at its end (+1) or lost one (-1)."""
+        ...
+
+    def split(self, run: ChainRun, tail: ChainRun, num_uses: int) -> None:
+        """The end of `run` became a run of its own; `num_uses` of the uses of both ended in it."""
+        ...
+
+    def use(self, run: ChainRun) -> None:
+        """Record one use."""
+        ...
+
+    def end(self, run: ChainRun) -> None:
+        """The last block of the run is gone."""
+        ...
+
+    def rank(self, run: ChainRun) -> float:
+        """Return the order of eviction, lowest first. Other events than a split never lower it but by a new epoch."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """A number that changes when ranks may have become lower."""
         ...
 
 
-class HeatedLru:
-    """Least recently used, where heat counts as recency.
+class FadingFrequency:
+    """See the head of this file. Time is counted in blocks stored or used."""
 
-    Time is counted in uses. Each doubling of a block's uses is worth as much as a quarter of the arena used since, up
-    to four doublings, so that a prefix many requests shared outlives a burst of prompts nobody repeats.
-    """
-
-    MAX_DOUBLINGS = 4.0
-
-    def __init__(self, num_slots: int) -> None:
+    def __init__(self, num_slots: int, memory: Memory | None = None) -> None:
+        self._num_slots = num_slots
+        self._memory = Memory(num_slots) if memory is None else memory
         self._clock = 0
-        self._doubling = num_slots / 4
+        self._gone: OrderedDict[bytes, tuple[float, int]] = OrderedDict()  # head → weight, last use
 
-    def use(self, block: Block) -> None:
-        """Move `block` to the present."""
+    @property
+    def epoch(self) -> int:
+        """A number that changes when ranks may have become lower."""
+        return self._memory.epoch
+
+    def begin(self, run: ChainRun) -> None:
+        """A run came to be: its first use, beside those remembered of an earlier stay."""
         self._clock += 1
-        block.num_uses += 1
-        block.last_use = self._clock
+        run.weight, run.last_use = 1.0, self._clock
+        if (gone := self._gone.pop(run.head, None)) is not None:
+            run.weight += self._faded(*gone)
+        self._memory.use(run, self._clock)
 
-    def rank(self, block: Block) -> float:
-        """Return its last use, moved on by its heat; parked blocks stand behind all others."""
-        kept = 2.0**40 if block.is_parked else 0.0
-        return kept + block.last_use + self._doubling * min(math.log2(max(1, block.num_uses)), self.MAX_DOUBLINGS)
+    def resize(self, run: ChainRun, change: int) -> None:
+        """Time goes on with each block stored."""
+        self._clock += max(0, change)
+
+    def split(self, run: ChainRun, tail: ChainRun, num_uses: int) -> None:
+        """Give the new run what is known of its own uses, never more than it had as a part."""
+        tail.weight, tail.last_use = min(run.weight, 1.0 + num_uses), run.last_use
+
+    def use(self, run: ChainRun) -> None:
+        """Let the former uses fade to the present and add one."""
+        self._clock += run.num_blocks
+        run.weight = 1.0 + self._faded(run.weight, run.last_use)
+        run.last_use = self._clock
+        self._memory.use(run, self._clock)
+
+    def end(self, run: ChainRun) -> None:
+        """Remember an evicted run for as long as others do not push it out."""
+        self._gone[run.head] = run.weight, run.last_use
+        if len(self._gone) > self._num_slots:
+            self._gone.popitem(last=False)
+
+    def rank(self, run: ChainRun) -> float:
+        """Return when a single use would weigh as much as all of this run's: fading moves all runs alike."""
+        return run.last_use + self._memory.half_life * math.log2(run.weight)
+
+    def _faded(self, weight: float, last_use: int) -> float:
+        return weight * math.exp2((last_use - self._clock) / self._memory.half_life)

@@ -1,12 +1,12 @@
 """The index's rules one by one; `test_tier_model` throws them together."""
 
 from pagoda_sidecar.arena.slots.index import RamIndex
-from pagoda_sidecar.arena.slots.policy import HeatedLru
+from pagoda_sidecar.arena.slots.policy import FadingFrequency
 from tests.sidecar.support import ROOT, chain
 
 
 def made(num_slots: int) -> RamIndex:
-    return RamIndex(num_slots, HeatedLru(num_slots))
+    return RamIndex(num_slots, FadingFrequency(num_slots))
 
 
 def put(index: RamIndex, addresses: list[bytes], first: int = 0) -> bool:
