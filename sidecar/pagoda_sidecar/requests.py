@@ -1,5 +1,6 @@
 """What a request must look like before anything is done with it. Pure; refuses with a message that names the field."""
 
+import math
 from collections.abc import Sequence
 
 from pagoda_protocol.addresses import ADDRESS_BYTES, SELF_TEST_ADDRESS
@@ -10,8 +11,18 @@ from pagoda_protocol.tier import tier_pb2 as pb
 from pagoda_sidecar.arena.layout import PROCESS_ID_BYTES
 from pagoda_sidecar.arena.slots.grants import NewBlock, Run
 
-MAX_ADDRESSES = 1 << 20
+MAX_ADDRESSES = 1 << 17  # two million tokens in blocks of 16; to look up more would keep the control loop for long
 MAX_REQUEST_ID = 128
+MAX_LEASES = 4096  # in one call
+MAX_MODEL_NAMES = 64
+MAX_MODEL_NAME = 253
+_LOAD_AMOUNTS = (
+    "outstanding_seconds",
+    "prefill_tokens_per_second",
+    "free_work_seconds",
+    "ram_seconds_per_token",
+    "disk_seconds_per_token",
+)
 
 
 class MalformedError(ValueError):
@@ -62,6 +73,9 @@ def check_attach(request: pb.AttachRequest) -> None:
     _range("payload_bytes", request.payload_bytes, 1, 2**32 - 1)
     _range("block_tokens", request.block_tokens, 1, 2**20)
     _range("codec", request.codec, 0, 255)
+    _range("model_names (number)", len(request.model_names), 0, MAX_MODEL_NAMES)
+    for index, name in enumerate(request.model_names):
+        _range(f"model_names[{index}] (length)", len(name), 1, MAX_MODEL_NAME)
 
 
 def addresses(name: str, values: Sequence[bytes]) -> list[bytes]:
@@ -96,6 +110,8 @@ def run(request: pb.LoadRequest) -> Run:
     """
     chain = addresses("addresses", request.addresses)
     _length("root", request.root, ADDRESS_BYTES)
+    if len(set(chain)) < len(chain):
+        raise MalformedError("addresses: a chain comes by no address twice")
     _range("first", request.first, 0, len(chain))
     _range("stop", request.stop, request.first, len(chain))
     return Run(chain, request.root, request.first, request.stop)
@@ -122,22 +138,50 @@ def check_commit(request: pb.CommitRequest, payload_bytes: int) -> None:
     Raises:
         MalformedError: naming the field.
     """
+    _range("blocks (number)", len(request.blocks), 0, MAX_ADDRESSES)
     for index, block in enumerate(request.blocks):
         _length(f"blocks[{index}].xxh3_128", block.xxh3_128, 16)
         _range(f"blocks[{index}].payload_bytes", block.payload_bytes, payload_bytes, payload_bytes)
 
 
 def check_report(request: pb.ReportRequest) -> None:
-    """Refuse a report with bytes of the wrong length.
+    """Refuse a report with bytes of the wrong length, or a load that is no amount.
 
     Raises:
         MalformedError: naming the field.
     """
+    _range("rows (number)", len(request.rows), 0, MAX_ADDRESSES)
     for index, row in enumerate(request.rows):
         _length(f"rows[{index}].digest", row.digest, DIGEST_BYTES)
         _length(f"rows[{index}].address", row.address, ADDRESS_BYTES)
     for name in ("device_added", "device_removed", "touched", "parked"):
         addresses(name, getattr(request, name))
+    for name in _LOAD_AMOUNTS:
+        _amount(f"load.{name}", getattr(request.load, name))
+
+
+def check_settle(request: pb.SettleRequest) -> None:
+    """Refuse a settlement of more than there can be.
+
+    Raises:
+        MalformedError: naming the field.
+    """
+    _range("lease_ids (number)", len(request.lease_ids), 0, MAX_LEASES)
+    _range("suspect_slots (number)", len(request.suspect_slots), 0, MAX_ADDRESSES)
+
+
+def check_hand_over(request: pb.HandOverRequest) -> None:
+    """Refuse a hand-over with a time that is none.
+
+    Raises:
+        MalformedError: naming the field.
+    """
+    _amount("budget_seconds", request.budget_seconds)
+
+
+def _amount(name: str, value: float) -> None:
+    if not math.isfinite(value) or value < 0:
+        raise MalformedError(f"{name}: expected a number of at least 0, got {value}")
 
 
 def _length(name: str, value: bytes, expected: int) -> None:

@@ -26,16 +26,21 @@ from pagoda_runtime.stop import stop_on_signals
 from pagoda_runtime.web import PortTakenError, add_common_routes, serving
 from pagoda_sidecar import arguments, supervisor
 from pagoda_sidecar.counters import Counters
+from pagoda_sidecar.disk.chains import Chains
+from pagoda_sidecar.disk.tier import DiskTier
 from pagoda_sidecar.hint_stream import add_hint_routes
+from pagoda_sidecar.intake import SERVER_OPTIONS, Intake
 from pagoda_sidecar.pool_settings import PoolFiles, make_pool
 from pagoda_sidecar.service import TierService
 from pagoda_sidecar.sidecar import Sidecar
+from pagoda_sidecar.tenant_shares import TenantSharesFile
 
 _log = logging.getLogger(__name__)
 
 LOOK_AGAIN_SECONDS = 0.5
 GRACE_SECONDS = 1.0
-MAX_MESSAGE_BYTES = 64 * 2**20
+# So long at most another thread keeps the interpreter from the control loop (Python's default is 5 ms)
+SWITCH_SECONDS = 0.0002
 _PR_SET_PDEATHSIG = 1
 
 
@@ -52,8 +57,12 @@ async def run(settings: arguments.Arguments) -> None:
     pool, pool_files = make_pool(
         settings.settings_dir, metrics, counters.integrity_failures, settings.pool_tls_dir, settings.pool_auth_dir
     )
-    sidecar = Sidecar(settings.volume, settings.ram_bytes, pool, counters)
+    disk = DiskTier(settings.disk_dir, settings.disk_bytes, Chains(), counters.disk_damage)
+    sidecar = Sidecar(settings.volume, settings.ram_bytes, pool, counters, disk)
     sidecar.off_reason = _config_problem(settings)
+    shares = TenantSharesFile(settings.tenants_dir, settings.secret_dir)
+    if shares.refresh():
+        sidecar.set_shares(shares.shares)
     app = web.Application()
     add_common_routes(app, metrics)
     add_hint_routes(app, sidecar.hints)
@@ -63,7 +72,7 @@ async def run(settings: arguments.Arguments) -> None:
             async with (
                 _serving_tiers(settings, sidecar),
                 serving(app, settings.host, settings.port) as port,
-                _looking_again(settings, sidecar, pool_files),
+                _looking_again(settings, sidecar, pool_files, shares),
             ):
                 _log.info("sidecar ready %s", logs.fields(port=port, off=sidecar.off_reason or "no"))
                 await stop.wait()
@@ -75,8 +84,10 @@ async def run(settings: arguments.Arguments) -> None:
 async def _serving_tiers(settings: arguments.Arguments, sidecar: Sidecar) -> AsyncIterator[None]:
     """Serve gRPC on the volume's socket, which only this user may open."""
     path = settings.volume / SOCKET_NAME
+    if settings.volume.stat().st_uid == os.geteuid():  # else the platform owns it, and the socket has its own mode
+        settings.volume.chmod(0o700)
     path.unlink(missing_ok=True)
-    server = grpc.aio.server(options=[("grpc.max_receive_message_length", MAX_MESSAGE_BYTES), ("grpc.so_reuseport", 0)])
+    server = grpc.aio.server(interceptors=[Intake(sidecar.count_refusal)], options=SERVER_OPTIONS)
     add_TierServicer_to_server(TierService(sidecar), server)
     mask = os.umask(0o177)
     try:
@@ -95,8 +106,10 @@ async def _serving_tiers(settings: arguments.Arguments, sidecar: Sidecar) -> Asy
 
 
 @contextlib.asynccontextmanager
-async def _looking_again(settings: arguments.Arguments, sidecar: Sidecar, pool_files: PoolFiles) -> AsyncIterator[None]:
-    """Keep gauges fresh, follow what the pool is told, and try bad settings again."""
+async def _looking_again(
+    settings: arguments.Arguments, sidecar: Sidecar, pool_files: PoolFiles, shares: TenantSharesFile
+) -> AsyncIterator[None]:
+    """Keep gauges fresh, follow what the pool is told and what tenants may fill, and try bad settings again."""
 
     async def look() -> None:
         while True:
@@ -110,6 +123,8 @@ async def _looking_again(settings: arguments.Arguments, sidecar: Sidecar, pool_f
         sidecar.update_gauges()
         if pool_files.refresh():
             sidecar.tell_engine()
+        if shares.refresh():
+            sidecar.set_shares(shares.shares)
         if sidecar.off_reason:
             reason = _config_problem(settings)
             if reason != sidecar.off_reason:
@@ -147,6 +162,7 @@ def main(argv: Sequence[str]) -> int:
     settings = arguments.parse(argv)
     logs.configure("sidecar", settings.name)
     _die_with_supervisor()
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         asyncio.run(run(settings))
     except (PortTakenError, OSError, RuntimeError) as error:
