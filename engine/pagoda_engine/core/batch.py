@@ -72,7 +72,7 @@ class Batch:
         plan = scheduler.plan(self._candidates(), self.residency.table.num_available, self.limits)
         for request_id in plan.preempted:
             self._preempt(self._running(request_id))
-        return [self._prepare(chunk) for chunk in plan.chunks]
+        return [work for chunk in plan.chunks if (work := self._prepare(chunk)) is not None]
 
     def postprocess(self, work: Sequence[Work], tokens: Sequence[int | None]) -> None:
         """The step has completed: publish its full blocks, then hand out its tokens."""
@@ -104,7 +104,8 @@ class Batch:
         """How long nothing can happen without news: None without requests, else until a wait of theirs is over."""
         if not len(self.roster):
             return None
-        ends = [request.load.give_up_at for request in self.roster.running if request.load is not None]
+        loads = [request.load for request in self.roster.running if request.load is not None]
+        ends = [wakes_at for load in loads if (wakes_at := load.wakes_at) is not None]
         ends += [
             request.leader.progressed_at + self.settings.follow_seconds
             for request in self.roster.running
@@ -155,7 +156,7 @@ class Batch:
             scheduler.Candidate(
                 request_id=request.request_id,
                 num_computed=request.num_computed,
-                num_tokens=len(request.tokens),
+                num_tokens=request.compute_stop,
                 num_pages=len(request.pages),
                 num_own_pages=self.residency.num_own_pages(request) if is_scarce else 0,
                 is_blocked=request.is_blocked,
@@ -174,11 +175,15 @@ class Batch:
         self.roster.put_back(request)
         self.instruments.preemptions.add(1)
 
-    def _prepare(self, chunk: scheduler.Chunk) -> Work:
+    def _prepare(self, chunk: scheduler.Chunk) -> Work | None:
+        """Take the pages; None if its next block is just coming from below."""
         request = self._running(chunk.request_id)
-        has_pages = self.residency.grow(request, -(-chunk.stop // request.block_tokens))
+        stop = self.supply.reserve(request, chunk.stop)
+        if stop == chunk.start:
+            return None
+        has_pages = self.residency.grow(request, -(-stop // request.block_tokens))
         assert has_pages, "the plan promised pages that are not there"
-        return Work(request, chunk.start, chunk.stop)
+        return Work(request, chunk.start, stop)
 
     def _generated(self, request: Request, token: int) -> None:
         request.tokens.append(token)

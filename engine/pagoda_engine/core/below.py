@@ -7,7 +7,8 @@ from typing import Any
 
 from pagoda_engine.core.inbox import Inbox
 from pagoda_engine.core.instruments import Instruments
-from pagoda_engine.core.loading import Loader, LoadJob
+from pagoda_engine.core.load_job import LoadJob
+from pagoda_engine.core.loading import Loader
 from pagoda_engine.core.parking import Parking
 from pagoda_engine.core.reports import Reporter
 from pagoda_engine.core.residency import Residency
@@ -88,7 +89,7 @@ class Below:
 
     def pages_in_flight(self) -> list[int]:
         """One entry for each hold of a job on a page."""
-        pages = [page for job in self.loader.jobs for page in job.pages]
+        pages = [page for job in self.loader.jobs for page in job.pages.values()]
         return pages + [block.page for job in self.storer.jobs for block in job.blocks]
 
     def stop_workers(self) -> None:

@@ -19,7 +19,7 @@ from pagoda_engine.core.below import Below, Surroundings
 from pagoda_engine.core.ceiling import HitCeiling
 from pagoda_engine.core.inbox import Inbox
 from pagoda_engine.core.instruments import Instruments
-from pagoda_engine.core.loading import LoadJob
+from pagoda_engine.core.load_job import LoadJob
 from pagoda_engine.core.request import NewRequest, Request, RequestRejected, TokenEvent, TokenSink
 from pagoda_engine.core.residency import Residency
 from pagoda_engine.core.roster import Roster
@@ -253,10 +253,8 @@ class Engine:
         if (request := self._roster.get(request_id)) is not None:
             self._batch.end(request, "abort")
 
-    def _finish_load(self, job: LoadJob) -> None:
-        assert self._below is not None
-        for block, source in self._batch.supply.loaded(job):
-            self._below.storer.note_loaded(block, source)
+    def _hear_of_load(self, job: LoadJob) -> None:
+        self._batch.supply.loaded(job)
 
     def _take_id(self, request_id: str) -> None:
         with self._ids_lock:
@@ -290,7 +288,7 @@ class Engine:
                 idle_seconds=idle_seconds,
             ),
         )
-        below.on_loaded = self._finish_load
+        below.on_loaded = self._hear_of_load
         return below
 
     def _make_batch(self) -> Batch:
@@ -299,6 +297,7 @@ class Engine:
         supply = Supply(self._residency, loader, self._settings, self._instruments, self._clock)
         if below is not None:
             supply.on_touched = below.reporter.touched
+            supply.on_loaded = below.storer.note_loaded
         return Batch(
             roster=self._roster,
             residency=self._residency,

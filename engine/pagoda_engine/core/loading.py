@@ -1,72 +1,39 @@
-"""Loads from the tiers below, into pages that their request already holds.
+"""Loads from the tiers below, into pages that their request already holds; meanwhile the request may compute.
 
-    engine thread          tier thread                                engine thread
-    start ──submit──►  lookup ► weigh ► load (sink: copy_in) ──event──► finish: publish what was verified
+    engine thread                     tier thread (load_run.py)                          engine thread
+    start ──submit──►  lookup ► weigh ► load (sink: copy_in) ► landed, one by one ──►  adopt: publish what was verified
 
 Rules:
-- The job holds its pages itself until the tier thread is done with them: whoever aborts, preempts or gives up meanwhile
-  only lets go of its own hold. Nobody reuses a page that somebody may still write.
-- Only blocks the client has verified, contiguous from the first, count. All others are computed.
-- A load is bounded by what computing would take; it costs a deadline at most, whatever the tier does.
+- The job holds the pages that the tier thread may write until it is done with them: whoever aborts, preempts or gives
+  up meanwhile only lets go of its own hold. Nobody reuses a page that somebody may still write.
+- A page has one writer: the engine computes below the landing's floor only, and the job lets go of those pages.
+- Only blocks the client has verified count. All others are computed.
+- A request waits for a tenth of what computing would take at most, whatever the tier does (`weigh_loads`).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import math
 
+from pagoda_engine.core.landing import Landing
+from pagoda_engine.core.load_job import STUCK_SECONDS, Leg, LoadJob
+from pagoda_engine.core.load_run import LoadRun
 from pagoda_engine.core.prefix import Block
+from pagoda_engine.core.prices import Prices
 from pagoda_engine.core.request import Request
 from pagoda_engine.core.residency import Residency
 from pagoda_engine.core.settings import EngineSettings
 from pagoda_engine.core.throughput import Throughput
-from pagoda_engine.core.tiers import Part
+from pagoda_engine.core.weighing import SERIAL_SHARE, RaceState, chunk_blocks, is_useless
 from pagoda_engine.core.workers import Outage, TierAccess, reason_of
 
-# The share of the recompute time that may pass before the first block, or on a lookup.
-_PATIENCE = 0.1
 _MIN_LOOKUP_SECONDS = 0.05
-_GRACE_SECONDS = 0.5  # past its deadlines a client's call is given up
-
-
-@dataclass(eq=False)
-class LoadJob:
-    """One load. The fields below the line are written by the tier thread, then read by the engine's."""
-
-    request: Request  # still waits for it as long as its `load` is this job
-    addresses: list[bytes]  # of the whole chain up to `stop`
-    first: int
-    stop: int
-    blocks: list[tuple[int, ...]]  # tokens of the blocks [first, stop)
-    parent: Block | None  # the block before `first`
-    pages: list[int]  # of the blocks [first, stop); held by this job
-    recompute_seconds: float | None  # for all of it; None while unknown
-    started_at: float
-    lookup_seconds: float
-    load_seconds: float
-    is_cancelled: bool = False
-    # ---
-    sources: list[str] = field(default_factory=list)
-    reason: str | None = None
-    num_copied: int = 0
-
-    @property
-    def deadline(self) -> float:
-        """When the tier thread is done even if every call takes all its time."""
-        return self.started_at + self.lookup_seconds + self.load_seconds
-
-    @property
-    def give_up_at(self) -> float:
-        """When its request goes on without it."""
-        return self.deadline + _GRACE_SECONDS
-
-    def compute_seconds(self, num_blocks: int) -> float | None:
-        """What computing the first `num_blocks` of it would take."""
-        if self.recompute_seconds is None:
-            return None
-        return self.recompute_seconds * num_blocks / len(self.pages)
+_PATIENCE_RACING = 2.0  # times what computing would take: then a race is over in any case
+_BLIND_SHARE = 0.05  # of what is left: computed in one step while nobody knows yet what lies below
+_LOOK_SECONDS = 0.005  # between two looks at a race that is as good as won
+_MIN_CHUNK_TOKENS = 32  # fewer in a step cost almost as much
 
 
 class Loader:
-    """Starts and finishes loads. `start`, `detach` and `finish` are for the engine's thread."""
+    """Starts, follows and finishes loads. All but what it submits is for the engine's thread."""
 
     def __init__(
         self,
@@ -76,6 +43,7 @@ class Loader:
         throughput: Throughput,
     ) -> None:
         self.jobs: set[LoadJob] = set()  # in flight, also those whose request is gone
+        self.prices = Prices(access.clock)
         self._access = access
         self._residency = residency
         self._settings = settings
@@ -108,139 +76,186 @@ class Loader:
             stop=stop,
             blocks=[request.block(index) for index in range(first, stop)],
             parent=request.blocks[-1] if request.blocks else None,
-            pages=request.pages[first:stop],
-            recompute_seconds=seconds,
+            pages={index: request.pages[index] for index in range(first, stop)},
+            compute=self._throughput.price(),
             started_at=self._access.clock(),
             lookup_seconds=min(
-                longest, max(_MIN_LOOKUP_SECONDS, _PATIENCE * (longest if seconds is None else seconds))
+                longest, max(_MIN_LOOKUP_SECONDS, SERIAL_SHARE * (longest if seconds is None else seconds))
             ),
-            load_seconds=max(self._settings.min_load_seconds, seconds or 0.0),
+            load_seconds=max(self._settings.min_load_seconds, _PATIENCE_RACING * (seconds or 0.0)),
+            wait_until=0.0,
+            landing=Landing(first),
         )
-        for page in job.pages:
+        job.wait_until = job.started_at + job.lookup_patience() if self._settings.weigh_loads else job.give_up_at
+        for page in job.pages.values():
             self._residency.table.hold(page)
         request.load = job
         self.jobs.add(job)
         self._access.workers.submit(lambda: self._run(job))
         return True
 
+    def adopt(self, request: Request) -> tuple[Block | None, str] | None:
+        """Take over the request's next block if it has landed: (the block if it is new here, its source), else None.
+
+        The request moves by one block. A block whose address is taken by other tokens ends the load.
+        """
+        job, index = request.load, len(request.blocks)
+        if job is None or (source := job.landing.source_of(index)) is None:
+            return None
+        page = request.pages[index]
+        if (block := self._residency.publish_next(request, page)) is None:
+            self.detach(request)
+            return None
+        request.num_computed += request.block_tokens
+        job.landing.take(index)
+        self._yield_pages(job)
+        return (block if block.page == page else None), source
+
+    def passed(self, request: Request) -> None:
+        """The request has got its blocks so far from elsewhere: they are not wanted any more."""
+        if (job := request.load) is not None and request.blocks:
+            job.landing.seize(len(request.blocks) - 1)
+            self._yield_pages(job)
+
+    def review(self, request: Request) -> str | None:
+        """Look how the request's load is doing: it may end here, with the reason returned, or be waited for no more."""
+        job, now = request.load, self._access.clock()
+        assert job is not None
+        position = request.num_computed // request.block_tokens
+        job.stuck_since = None if job.landing.claimed != position else job.stuck_since
+        if job.is_finished and job.landing.lowest(position) is None:
+            request.load = None
+            return None
+        if position >= job.stop:
+            job.verdict = job.verdict or "overtaken"
+            self.detach(request)
+            return None
+        if not self._settings.weigh_loads and now >= job.give_up_at:
+            job.is_counted = True  # the tier thread may never say so
+            self.detach(request)
+            return "given_up"
+        job.look_at = job.wait_until
+        job.is_awaited = not job.is_finished and not job.is_cancelled and now < job.wait_until
+        if not job.is_awaited:
+            self._limit(job, position)
+        return None
+
+    def _limit(self, job: LoadJob, position: int) -> None:
+        """Set up to where the request computes in the next step, beside its load: never over what has landed.
+
+        A load that will bring nothing any more is cancelled here; one that will soon have brought all is waited for.
+        """
+        landed, leg = job.landing.lowest(position), job.leg
+        job.compute_stop = None if landed is None else landed * job.block_tokens
+        top = landed if landed is not None else job.stop if leg is None else leg.stop
+        if job.is_finished or job.is_cancelled or top <= position:
+            return
+        num_blocks = self._chunk(job, leg, position, top)
+        if num_blocks:
+            job.compute_stop = (position + min(num_blocks, top - position)) * job.block_tokens
+        else:
+            job.is_awaited, job.look_at = True, self._access.clock() + _LOOK_SECONDS
+
+    def _chunk(self, job: LoadJob, leg: Leg | None, position: int, top: int) -> int:
+        """Return how many blocks to compute next of those between `position` and `top`; 0: wait instead."""
+        min_blocks = math.ceil(_MIN_CHUNK_TOKENS / job.block_tokens)
+        if leg is None:
+            return max(min_blocks, math.ceil(_BLIND_SHARE * (top - position)))
+        if job.compute is None or not leg.is_race:
+            return min_blocks
+        race = RaceState(
+            num_blocks=top - position,
+            compute_block_seconds=sum(job.compute_seconds(position, top)) / (top - position),
+            load=leg.live_price(),
+            elapsed_seconds=leg.silent_seconds(self._access.clock()),
+            has_landed=bool(leg.arrivals),
+        )
+        num_blocks = chunk_blocks(race, min_blocks)
+        if num_blocks and is_useless(race):
+            job.verdict, job.is_cancelled = "slower", True
+            return top - position
+        return num_blocks
+
+    def reserve(self, request: Request, stop: int) -> int:
+        """The request is to compute its tokens up to `stop`: keep its load off them; return up to where it may.
+
+        That is where it stands if the tier thread is just writing its next block.
+        """
+        job, size = request.load, request.block_tokens
+        position, wanted = -(-request.num_computed // size), -(-stop // size)
+        if job is None or wanted <= position:
+            return stop
+        allowed = job.landing.reserve(position, wanted)
+        self._yield_pages(job)
+        if allowed * size == request.num_computed and self._is_stuck(job, position) and self._swap(request, position):
+            job.landing.seize(position)
+            allowed = position + 1
+        return min(stop, allowed * size)
+
     def detach(self, request: Request) -> None:
         """Let the request go on without its load; the pages stay with the job until the tier thread is done."""
-        assert request.load is not None
-        request.load.is_cancelled = True
+        job = request.load
+        assert job is not None
+        job.is_cancelled = True
+        job.parent = request.blocks[-1] if request.blocks else None
         request.load = None
-        self._residency.cut(request, len(request.blocks))
+        self._residency.cut(request, max(len(request.blocks), min(job.landing.floor, len(request.pages))))
 
-    def finish(self, job: LoadJob) -> list[Block]:
-        """Take over what a finished job has loaded, for its request if that still waits; return the blocks new here."""
+    def finish(self, job: LoadJob) -> list[tuple[Block, str]]:
+        """The tier thread is done with a job; return the blocks that are new here for a request that is gone."""
         self.jobs.remove(job)
-        is_awaited = job.request.load is job
-        added = self._give_to(job.request, job) if is_awaited else self._leave_in_table(job)
-        for page in reversed(job.pages):
-            self._residency.table.release(page)
+        job.is_finished = True
+        added = [] if job.request.load is job else self._leave_in_table(job)
+        for index in sorted(job.pages, reverse=True):
+            self._residency.table.release(job.pages.pop(index))
         return added
 
-    def _give_to(self, request: Request, job: LoadJob) -> list[Block]:
-        request.load = None
-        added = []
-        for page in job.pages[: len(job.sources)]:
-            if (block := self._residency.publish_next(request, page)) is None:
-                break
-            request.num_computed += request.block_tokens
-            if block.page == page:
-                added.append(block)
-        return added
+    def _yield_pages(self, job: LoadJob) -> None:
+        """Let go of the pages that the tier thread will not write any more."""
+        for index in [index for index in job.pages if index < job.landing.floor and index != job.landing.claimed]:
+            self._residency.table.release(job.pages.pop(index))
 
-    def _leave_in_table(self, job: LoadJob) -> list[Block]:
+    def _is_stuck(self, job: LoadJob, position: int) -> bool:
+        """Whether the tier thread has been writing this block for too long."""
+        now = self._access.clock()
+        if job.stuck_since is None:
+            job.stuck_since = now
+        return job.landing.claimed == position and now - job.stuck_since >= STUCK_SECONDS
+
+    def _swap(self, request: Request, position: int) -> bool:
+        """Give the request another page for a block, if there is one."""
+        pages = self._residency.table.take(1)
+        if pages is None:
+            return False
+        self._residency.table.release(request.pages[position])
+        request.pages[position] = pages[0]
+        return True
+
+    def _leave_in_table(self, job: LoadJob) -> list[tuple[Block, str]]:
         """Nobody waits any more, but what was read is good: keep it while its chain is there."""
         parent, added = job.parent, []
-        for offset in range(len(job.sources)):
-            address, page = job.addresses[job.first + offset], job.pages[offset]
-            root = job.request.root_of(job.first + offset)
-            parent = self._residency.table.publish(address, root, parent, job.blocks[offset], page)
+        index = 0 if parent is None else parent.index + 1
+        while index in job.pages and (source := job.landing.source_of(index)) is not None:
+            address, page = job.addresses[index], job.pages[index]
+            root, tokens = job.request.root_of(index), job.blocks[index - job.first]
+            parent = self._residency.table.publish(address, root, parent, tokens, page)
             if parent is None:
                 break
-            parent.tenant_tag = job.request.tag_of(job.first + offset)
+            parent.tenant_tag = job.request.tag_of(index)
             self._residency.claims.fulfil(address)
             if parent.page == page:
-                added.append(parent)
+                added.append((parent, source))
+            index += 1
         return added
 
     def _run(self, job: LoadJob) -> None:
         """The tier thread's part; whatever happens, the engine hears of the end."""
         try:
-            job.reason = self._attempt(job)
+            job.reason = LoadRun(job, self._access, self._settings, self.prices).attempt()
             self._outage.worked()
         except Exception as error:  # noqa: BLE001 - whatever a tier does, it is never more than a miss
-            job.reason, job.sources = reason_of(error), []
+            job.reason = reason_of(error)
             self._outage.failed(error)
         finally:
+            job.is_over = True
             self._access.post(job)
-
-    def _attempt(self, job: LoadJob) -> str | None:
-        if job.is_cancelled:
-            return "cancelled"
-        if (seconds_left := job.deadline - self._access.clock()) <= 0:  # all that time in the queue
-            return "deadline"
-        parts = self._access.client.lookup(job.addresses[job.first :], min(job.lookup_seconds, seconds_left))
-        num_present, num_blocks = _num_contiguous(parts), self._num_worth_loading(job, parts)
-        if not num_blocks:
-            return "slower" if num_present else "absent"
-
-        def sink(position: int, payload: memoryview) -> None:
-            self._access.runner.copy_in(job.pages[position - job.first], payload)
-            job.num_copied += 1
-
-        begun_at, stop = self._access.clock(), job.first + num_blocks
-        result = self._access.client.load(
-            job.request.new.root,
-            job.addresses[:stop],
-            job.first,
-            stop,
-            sink,
-            min(job.load_seconds, max(0.0, job.deadline - begun_at)),
-            lambda: job.is_cancelled or self._is_too_slow(job, num_blocks, self._access.clock() - begun_at),
-        )
-        job.sources = list(result.sources[:num_blocks])
-        if len(job.sources) < num_blocks:
-            return result.reason or "short"
-        return (
-            None if len(job.sources) == job.stop - job.first else ("slower" if num_present > num_blocks else "absent")
-        )
-
-    def _num_worth_loading(self, job: LoadJob, parts: Sequence[Part]) -> int:
-        """Blocks to load: up to the end of that part where the most time is saved. (Loading is concave: the best
-        point is always an end of a part.)"""
-        best_gain, best, seconds, num_blocks = 0.0, 0, 0.0, 0
-        for part in _contiguous(parts):
-            seconds += part.seconds
-            num_blocks += part.count
-            compute_seconds = job.compute_seconds(num_blocks)
-            if compute_seconds is None or not self._settings.weigh_loads:
-                best = num_blocks
-            elif compute_seconds - seconds > best_gain:
-                best_gain, best = compute_seconds - seconds, num_blocks
-        return min(best, len(job.pages))
-
-    def _is_too_slow(self, job: LoadJob, num_blocks: int, elapsed: float) -> bool:
-        """Whether computing is the better choice by now: no first block for long, or a projected end too late."""
-        compute_seconds = job.compute_seconds(num_blocks)
-        if not self._settings.weigh_loads or compute_seconds is None:
-            return False
-        if not job.num_copied:
-            return elapsed > max(self._settings.min_load_seconds, _PATIENCE * compute_seconds)
-        projected = elapsed * num_blocks / job.num_copied
-        return projected > max(self._settings.min_load_seconds, compute_seconds)
-
-
-def _contiguous(parts: Sequence[Part]) -> list[Part]:
-    run, end = [], 0
-    for part in parts:
-        if part.first != end:
-            break
-        run.append(part)
-        end += part.count
-    return run
-
-
-def _num_contiguous(parts: Sequence[Part]) -> int:
-    return sum(part.count for part in _contiguous(parts))

@@ -16,7 +16,7 @@ from pagoda_engine.model.interface import Sampling
 from pagoda_protocol.addresses import block_address
 
 if TYPE_CHECKING:
-    from pagoda_engine.core.loading import LoadJob
+    from pagoda_engine.core.load_job import LoadJob
     from pagoda_engine.core.prefix import Block
 
 
@@ -141,7 +141,14 @@ class Request:
     @property
     def is_blocked(self) -> bool:
         """Whether it waits for a load or for another request."""
-        return self.load is not None or self.leader is not None
+        return (self.load is not None and self.load.is_awaited) or self.leader is not None
+
+    @property
+    def compute_stop(self) -> int:
+        """Up to which token it computes in the next step at most: all of them, or what its load leaves to it."""
+        if self.load is None or self.load.compute_stop is None:
+            return len(self.tokens)
+        return min(len(self.tokens), self.load.compute_stop)
 
     def block(self, index: int) -> tuple[int, ...]:
         """The tokens of full block `index`."""

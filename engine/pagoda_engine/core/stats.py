@@ -14,9 +14,9 @@ from pagoda_engine.core.workload import Workload
 class EngineStats:
     """Counts at the end of the last step. `num_free + num_cached + num_referenced` is the number of pages."""
 
-    num_running: int = 0  # admitted, without those that load
-    num_waiting: int = 0  # not admitted, or loading
-    num_loading: int = 0  # of the waiting ones
+    num_running: int = 0  # admitted, without those that wait for a load
+    num_waiting: int = 0  # not admitted, or waiting for a load
+    num_loading: int = 0  # of the waiting ones: they wait for a load
     num_following: int = 0  # of the running ones: they wait for a block that an earlier request computes
     kv_usage: float = 0.0  # referenced pages, 0..1
     num_free: int = 0
@@ -46,7 +46,7 @@ def take_stats(
 ) -> EngineStats:
     """Count. In the engine's thread."""
     pages = residency.pages
-    num_loading = sum(request.load is not None for request in roster.running)
+    num_loading = sum(request.load is not None and request.load.is_awaited for request in roster.running)
     return EngineStats(
         num_running=len(roster.running) - num_loading,
         num_waiting=len(roster.waiting) + num_loading,

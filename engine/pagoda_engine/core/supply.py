@@ -2,15 +2,17 @@
 
     the device has it ─► adopt │ an earlier request is at it ─► follow │ below may have it ─► load │ else compute
 
-Rules: waiting costs no budget and is bounded (by the leader's progress, by the load's deadlines); below is asked once
-for each block; a block that a request loads or computes is claimed, so that later ones can follow.
+Rules: waiting costs no budget and is bounded (by the leader's progress, by a share of what computing would take); while
+a load is raced the request computes; below is asked once for each block; a block that a request loads or computes is
+claimed, so that later ones can follow.
 """
 
 from collections.abc import Callable
 
 from pagoda_engine.core.accounting import DEVICE
 from pagoda_engine.core.instruments import Instruments
-from pagoda_engine.core.loading import Loader, LoadJob
+from pagoda_engine.core.load_job import LoadJob
+from pagoda_engine.core.loading import Loader
 from pagoda_engine.core.prefix import Block
 from pagoda_engine.core.request import Request
 from pagoda_engine.core.residency import Residency
@@ -30,6 +32,7 @@ class Supply:
         clock: Callable[[], float],
     ) -> None:
         self.on_touched: Callable[[bytes], None] = lambda address: None
+        self.on_loaded: Callable[[Block, str], None] = lambda block, source: None  # new on the device, from which tier
         self._residency = residency
         self._loader = loader
         self._settings = settings
@@ -39,17 +42,22 @@ class Supply:
     def advance(self, request: Request) -> None:
         """Take what is there. Afterwards the request is blocked, or its next token is to be computed."""
         request.leader = None
-        if request.load is not None and not self._give_up_late_load(request):
-            return
         self._adopt_present(request)
-        if not _is_at_reusable(request):
+        if request.load is not None:
+            self._review_load(request)
+        if not _is_at_reusable(request) or request.is_blocked:
             return
         address = request.address(len(request.blocks))
         oldest_progress = self._clock() - self._settings.follow_seconds
         request.leader = self._residency.claims.leader(request, address, oldest_progress)
         if request.leader is None:
             self._claim(request, oldest_progress)
-            self._ask_below(request)
+            if request.load is None:
+                self._ask_below(request)
+
+    def reserve(self, request: Request, stop: int) -> int:
+        """It is to compute up to token `stop`: keep its load off that; return up to where it may."""
+        return stop if self._loader is None else self._loader.reserve(request, stop)
 
     def supplied(self, request: Request, num_tokens: int, source: str) -> None:
         """Note that the last `num_tokens` computed or found tokens came from `source`."""
@@ -58,20 +66,16 @@ class Supply:
         if num_replayed:
             self._instruments.replayed_tokens.add(num_replayed, cause="preemption", source=source)
 
-    def loaded(self, job: LoadJob) -> list[tuple[Block, str]]:
-        """Take over what a load has brought; return the blocks new on the device and where they came from."""
+    def loaded(self, job: LoadJob) -> None:
+        """There is news of a load; when it is over, count how it ended."""
         assert self._loader is not None
-        if job.reason is not None:
-            self._instruments.loads_skipped.add(1, reason=job.reason)
-        request, was_awaited = job.request, job.request.load is job
-        added = self._loader.finish(job)
-        if was_awaited:
-            num_blocks = len(request.blocks) - job.first
-            request.num_computed -= num_blocks * request.block_tokens
-            for source in job.sources[:num_blocks]:
-                request.num_computed += request.block_tokens
-                self.supplied(request, request.block_tokens, source)
-        return [(block, job.sources[block.index - job.first]) for block in added]
+        if not job.is_over or job not in self._loader.jobs:
+            return
+        for block, source in self._loader.finish(job):
+            self.on_loaded(block, source)
+        reason = job.verdict or job.reason
+        if reason is not None and not job.is_counted:
+            self._instruments.loads_skipped.add(1, reason=reason)
 
     def let_go(self, request: Request) -> None:
         """Take everything from a request that ends or is preempted."""
@@ -96,14 +100,25 @@ class Supply:
         return Need(max(0, request.num_blocks - max(index, len(request.pages))), num_revived)
 
     def _adopt_present(self, request: Request) -> None:
-        block = None
-        while _is_at_reusable(request) and (found := self._residency.find_next(request)) is not None:
-            block = found
-            self._residency.adopt(request, block)
-            request.num_computed += request.block_tokens
-            self.supplied(request, request.block_tokens, DEVICE)
-        if block is not None:
-            self.on_touched(block.address)
+        """Take what the device has, and what a load has brought."""
+        touched = None
+        while _is_at_reusable(request):
+            block = self._residency.find_next(request)
+            if block is not None:
+                self._residency.adopt(request, block)
+                request.num_computed += request.block_tokens
+                touched, source = block.address, DEVICE
+                if self._loader is not None:
+                    self._loader.passed(request)
+            elif self._loader is not None and (adopted := self._loader.adopt(request)) is not None:
+                new, source = adopted
+                if new is not None:
+                    self.on_loaded(new, source)
+            else:
+                break
+            self.supplied(request, request.block_tokens, source)
+        if touched is not None:
+            self.on_touched(touched)
 
     def _claim(self, request: Request, oldest_progress: float) -> None:
         """Undertake all full blocks from here on, up to where an earlier request has."""
@@ -127,14 +142,11 @@ class Supply:
         if reason is not None:
             self._instruments.loads_skipped.add(1, reason=reason)
 
-    def _give_up_late_load(self, request: Request) -> bool:
-        assert request.load is not None
+    def _review_load(self, request: Request) -> None:
         assert self._loader is not None
-        if self._clock() < request.load.give_up_at:
-            return False
-        self._loader.detach(request)
-        self._instruments.loads_skipped.add(1, reason="given_up")
-        return True
+        reason = self._loader.review(request)
+        if reason is not None:
+            self._instruments.loads_skipped.add(1, reason=reason)
 
 
 def _is_at_reusable(request: Request) -> bool:

@@ -4,9 +4,22 @@ n tokens after p earlier ones; the second term is attention. Decayed least squar
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 _DECAY = 0.95  # per step: about the last 20 count
 _MIN_TOKENS = 16  # shorter steps measure overhead
+
+
+@dataclass(frozen=True)
+class ComputePrice:
+    """What computing costs, as fitted at one moment."""
+
+    token_seconds: float  # 1 / R
+    pair_seconds: float = 0.0  # kappa: for each token and each token before it
+
+    def seconds(self, num_tokens: int, num_earlier: int) -> float:
+        """Return how long computing would take."""
+        return self.token_seconds * num_tokens + self.pair_seconds * num_tokens * (num_earlier + num_tokens / 2)
 
 
 class Throughput:
@@ -37,10 +50,12 @@ class Throughput:
 
     def seconds(self, num_tokens: int, num_earlier: int) -> float | None:
         """Return how long computing would take, or None while unknown."""
-        if not self._xx:
-            return None
-        per_token, kappa = self._coefficients()
-        return per_token * num_tokens + kappa * num_tokens * (num_earlier + num_tokens / 2)
+        price = self.price()
+        return None if price is None else price.seconds(num_tokens, num_earlier)
+
+    def price(self) -> ComputePrice | None:
+        """Return the fit as it is now, or None while nothing was measured."""
+        return ComputePrice(*self._coefficients()) if self._xx else None
 
     def _coefficients(self) -> tuple[float, float]:
         """1/R and kappa, neither negative: if the two cannot be told apart, all is put on the tokens."""

@@ -55,11 +55,16 @@ class TierClient(Protocol):
         sink: Callable[[int, memoryview], None],
         timeout_seconds: float,
         cancelled: Callable[[], bool],
+        *,
+        back_first: bool = False,
+        arrived: Callable[[int, str], None] | None = None,
+        floor: Callable[[], int] | None = None,
     ) -> LoadResult:
-        """Load `addresses[first:stop]` of a chain that starts at `root`, in order.
+        """Load `addresses[first:stop]` of a chain that starts at `root`, in order, or from the end backwards.
 
-        Calls `sink(position, payload)` for each; the payload is valid during that call only, and verified after it.
-        A block that failed verification, and all after it, are not in the result's sources.
+        Calls `sink(position, payload)` for each; the payload is valid during that call only, and verified after it:
+        then `arrived(position, source)` is called. A block that failed verification, and all after it, are neither told
+        of nor in the result's sources. Back first the load is complete when all from `floor()` on has arrived.
         """
 
     def store(

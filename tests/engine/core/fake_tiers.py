@@ -31,6 +31,8 @@ class FakeTiers:
         self.corrupt: set[bytes] = set()  # payloads that arrive wrong
         self.lookups: list[list[bytes]] = []
         self.loads: list[tuple[int, int]] = []
+        self.orders: list[str] = []  # of the loads: front | back
+        self.pauses_after_copy = False  # a checkpoint also between the copy and the news of it
         self.stores: list[list[BlockRecord]] = []
         self.told: set[bytes] = set()  # device residency as reported
         self.rows: dict[bytes, DigestRow] = {}
@@ -64,23 +66,34 @@ class FakeTiers:
         sink: Callable[[int, memoryview], None],
         timeout_seconds: float,
         cancelled: Callable[[], bool],
+        *,
+        back_first: bool = False,
+        arrived: Callable[[int, str], None] | None = None,
+        floor: Callable[[], int] | None = None,
     ) -> LoadResult:
         self.loads.append((first, stop))
         self.timeouts.append(timeout_seconds)
+        self.orders.append("back" if back_first else "front")
         sources: list[str] = []
-        for position in range(first, stop):
+        for position in reversed(range(first, stop)) if back_first else range(first, stop):
             self._step()
+            if floor is not None and position < floor():
+                return LoadResult(sources, None)
             if cancelled():
                 return LoadResult(sources, "cancelled")
             address = addresses[position]
             tier, store = ("ram", self.ram) if address in self.ram else ("pool", self.pool)
             if address not in store:
                 return LoadResult(sources, "absent")
-            if address in self.corrupt:
-                sink(position, memoryview(b"\xbb" * len(store[address])))
+            is_corrupt = address in self.corrupt
+            sink(position, memoryview(b"\xbb" * len(store[address]) if is_corrupt else store[address]))
+            if self.pauses_after_copy:
+                self._step()
+            if is_corrupt:
                 return LoadResult(sources, "integrity")
-            sink(position, memoryview(store[address]))
             sources.append(tier)
+            if arrived is not None:
+                arrived(position, tier)
         self._step()
         return LoadResult(sources, None)
 

@@ -211,9 +211,9 @@ def test_a_finished_load_wakes_the_engine_and_nothing_polls():
     may_go_on = threading.Event()
     load = tiers.load
 
-    def slow_load(*arguments):
+    def slow_load(*arguments, **order):
         assert may_go_on.wait(10)
-        return load(*arguments)
+        return load(*arguments, **order)
 
     tiers.load = slow_load  # type: ignore[method-assign]
     threaded = Threaded(tiers)

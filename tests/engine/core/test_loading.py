@@ -68,7 +68,7 @@ def test_e4_a_load_that_fails_midway_keeps_the_verified_part_and_computes_the_re
 
 def test_a_tier_that_lies_about_what_it_has_costs_nothing_but_the_computing(monkeypatch):
     bench, tiers = filled()
-    monkeypatch.setattr(tiers, "load", lambda *arguments: LoadResult([], "no_slots"))
+    monkeypatch.setattr(tiers, "load", lambda *arguments, **order: LoadResult([], "no_slots"))
     event = bench.complete(PROMPT)
     assert event.sources is not None
     assert event.sources["compute"] == 21
@@ -244,17 +244,6 @@ def test_a_run_that_is_computed_sooner_than_asked_for_is_not_asked_for():
     assert tiers.lookups
 
 
-def test_a_load_that_takes_longer_than_computing_is_not_made():
-    tiers = FakeTiers()
-    bench = slow_bench(tiers)
-    _, other = filled()
-    tiers.ram.update(other.ram)
-    tiers.part_seconds = 0.3  # for 0.2 s of computing
-    bench.complete(PROMPT)
-    assert not tiers.loads
-    assert bench.value("pagoda_tier_loads_skipped_total", reason="slower") == 1
-
-
 def test_deadlines_follow_from_what_computing_would_take():
     tiers = FakeTiers()
     bench = slow_bench(tiers)
@@ -263,23 +252,7 @@ def test_deadlines_follow_from_what_computing_would_take():
     bench.complete(list(range(49)))
     lookup_seconds, load_seconds = tiers.timeouts[:2]
     assert lookup_seconds == pytest.approx(0.05)
-    assert load_seconds == pytest.approx(0.48, rel=0.1)
-
-
-def test_a_load_that_stalls_is_cancelled_once_computing_is_the_better_choice():
-    tiers = FakeTiers()
-    bench = slow_bench(tiers)
-    _, other = filled(prompt=list(range(49)))
-    tiers.ram.update(other.ram)
-    name = bench.submit(list(range(49)))
-    bench.step()
-    bench.advance_job()  # to the lookup
-    bench.advance_job()  # to block 0
-    bench.clock.now += 0.11  # a tenth of the time that computing would take has passed twice
-    bench.run(name)
-    bench.assert_right(name)
-    assert bench.sources(name) == {"compute": 49}
-    assert bench.value("pagoda_tier_loads_skipped_total", reason="cancelled") == 1
+    assert load_seconds == pytest.approx(2 * 0.48, rel=0.1)  # a race is over when computing would be, with some slack
 
 
 def test_without_pages_for_a_load_the_request_computes_in_smaller_pieces():

@@ -105,7 +105,8 @@ def test_a_follower_passes_an_owner_that_makes_no_progress():
     assert bench.engine.stats().num_loading == 1  # and its lookup does not return
     assert bench.engine.stats().num_following == 1
     bench.clock.now += bench.engine._settings.follow_seconds / 2
-    bench.engine._roster.running[0].load.lookup_seconds = 1e9  # as if its deadlines were far away
+    load = bench.engine._roster.running[0].load
+    load.lookup_seconds = load.wait_until = 1e9  # as if its deadlines were far away
     bench.step()
     assert bench.engine.stats().num_following == 1
     bench.clock.now += bench.engine._settings.follow_seconds

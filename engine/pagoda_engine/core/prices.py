@@ -1,0 +1,113 @@
+"""What loads cost this engine, from asking to the last copy, fitted while it works, tier by tier.
+
+Two things are measured in each load: the time to its first block (latency, with the queues on the way), and the time
+from one block to the next (bandwidth, with copy and decoding). Blocks that are in flight for others already come first:
+the queue. Until a tier was measured, the sidecar's own estimate stands in.
+
+Rules: tier threads write, every thread may read; a load that brought nothing is a measurement too, of how long it has
+brought nothing.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pagoda_engine.core.tiers import Part
+from pagoda_engine.core.weighing import RETURN_SHARE, SERIAL_SHARE, LoadPrice, Stretch
+
+_DECAY = 0.5  # per load: about the last two count, so that a tier that changes is known after a few
+_STALE_SECONDS = 5.0  # after which a tier that was too slow is tried again
+
+
+@dataclass
+class _Tier:
+    latency_seconds: float | None = None
+    gap_seconds: float = 0.0  # decayed sums over gaps between two blocks
+    num_gaps: float = 0.0
+    total_seconds: float = 0.0  # decayed sums over whole loads
+    num_blocks: float = 0.0
+    num_in_flight: int = 0
+    is_slow: bool = False
+    measured_at: float = 0.0
+
+
+class Prices:
+    """The model of every tier."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._tiers: dict[str, _Tier] = {}
+
+    def price(self, tier: str, guess: LoadPrice | None = None) -> LoadPrice | None:
+        """Return what loading from `tier` costs; `guess` while nothing was measured. Without the queue."""
+        with self._lock:
+            return self._price(tier, guess)
+
+    def stretch(self, part: Part) -> Stretch:
+        """Return what loading `part` would cost now, with what is in flight before it."""
+        guess = LoadPrice(0.0, part.seconds / max(1, part.count))
+        with self._lock:
+            known, price = self._of(part.tier), self._price(part.tier, guess)
+            assert price is not None
+            queue = known.num_in_flight * price.block_seconds
+            share = RETURN_SHARE if known.is_slow else SERIAL_SHARE
+        return Stretch(part.count, LoadPrice(price.latency_seconds + queue, price.block_seconds), share)
+
+    def is_stale(self, tier: str) -> bool:
+        """Whether it is long ago that this tier was measured."""
+        with self._lock:
+            return self._clock() - self._of(tier).measured_at > _STALE_SECONDS
+
+    def judge(self, tier: str, is_slow: bool) -> None:
+        """Note whether loads from this tier are worth waiting for."""
+        with self._lock:
+            self._of(tier).is_slow = is_slow
+
+    def asked(self, tier: str, num_blocks: int) -> None:
+        """So many blocks are on their way now; negative: they have come or will not."""
+        with self._lock:
+            known = self._of(tier)
+            known.num_in_flight += num_blocks
+            assert known.num_in_flight >= 0
+
+    def record(self, tier: str, first_seconds: float, gap_seconds: float, num_blocks: int) -> None:
+        """Note a load: the time to its first block, the sum of the gaps between its blocks, their number."""
+        with self._lock:
+            known = self._of(tier)
+            if num_blocks > 1:
+                known.gap_seconds = _DECAY * known.gap_seconds + gap_seconds
+                known.num_gaps = _DECAY * known.num_gaps + num_blocks - 1
+            block = known.gap_seconds / known.num_gaps if known.num_gaps else 0.0
+            self._set_latency(known, max(0.0, first_seconds - block))
+            known.total_seconds = _DECAY * known.total_seconds + first_seconds + gap_seconds
+            known.num_blocks = _DECAY * known.num_blocks + num_blocks
+
+    def record_nothing(self, tier: str, seconds: float) -> None:
+        """Note a load that has brought nothing for so long."""
+        with self._lock:
+            known = self._of(tier)
+            if known.latency_seconds is None or seconds > known.latency_seconds:
+                self._set_latency(known, seconds)
+
+    def block_seconds(self, tier: str) -> float:
+        """Return what a block of this tier has cost lately, all in all; 0 while unknown."""
+        with self._lock:
+            known = self._tiers.get(tier)
+            return known.total_seconds / known.num_blocks if known is not None and known.num_blocks else 0.0
+
+    def _set_latency(self, known: _Tier, seconds: float) -> None:
+        known.measured_at = self._clock()
+        old = known.latency_seconds
+        known.latency_seconds = seconds if old is None else _DECAY * old + (1 - _DECAY) * seconds
+
+    def _of(self, tier: str) -> _Tier:
+        return self._tiers.setdefault(tier, _Tier())
+
+    def _price(self, tier: str, guess: LoadPrice | None) -> LoadPrice | None:
+        known = self._of(tier)
+        if known.latency_seconds is None:
+            return guess
+        if known.num_gaps:
+            return LoadPrice(known.latency_seconds, known.gap_seconds / known.num_gaps)
+        return LoadPrice(known.latency_seconds, 0.0 if guess is None else guess.block_seconds)
