@@ -48,6 +48,7 @@ class Loader:
         self._residency = residency
         self._settings = settings
         self._throughput = throughput
+        self._block_tokens = access.runner.facts.block_tokens
         self._outage = Outage("a load")
 
     def reason_to_skip(self, num_blocks: int, num_earlier_tokens: int, block_tokens: int) -> str | None:
@@ -60,6 +61,10 @@ class Loader:
         if self._settings.weigh_loads and seconds is not None and seconds < self._settings.load_overhead_seconds:
             return "short"
         return None
+
+    def seconds_per_token(self, tier: str) -> float:
+        """Return what loading from `tier` has cost lately; 0 while unknown."""
+        return self.prices.block_seconds(tier) / self._block_tokens
 
     def start(self, request: Request, stop: int) -> bool:
         """Load the blocks after the request's last one up to `stop`; False if there are no pages for them."""

@@ -27,16 +27,17 @@ class EngineSettings:
     """How long a request waits for a block another one computes or loads while that one makes no progress."""
 
     weigh_loads: bool = True
-    """Skip or cancel loads that would take longer than computing. Off: load all that is below (tests with models so
-    small that computing always wins)."""
+    """Wait only for loads that are much faster than computing, and compute beside all others. Off: wait for all that is
+    below (tests with models so small that computing always wins)."""
     load_overhead_seconds: float = 0.003
     """What a load costs whatever its length; shorter runs are computed without asking."""
     max_lookup_seconds: float = 0.25
     """Longest lookup; shorter for short runs."""
     min_load_seconds: float = 0.1
-    """Shortest deadline of a load; longer for runs that would take longer to compute."""
-    max_loads: int = 4
-    """Loads that run at once, one thread each."""
+    """Shortest deadline of a load, and shortest wait for one while nobody knows how fast this engine computes; longer
+    for runs that would take longer to compute."""
+    max_loads: int = 16
+    """Loads that run at once, one thread each: those that race a slow tier must not hold up others."""
     store_seconds: float = 5.0
     """Deadline of one batch of stores."""
     max_store_blocks: int = 256

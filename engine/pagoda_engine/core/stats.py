@@ -29,6 +29,8 @@ class EngineStats:
     prefill_tokens_per_second: float = 0.0  # 0 until measured
     outstanding_seconds: float = 0.0  # predicted work of all requests held
     free_work_seconds: float = 0.0  # work it holds without slowing others by more than 20 %
+    ram_seconds_per_token: float = 0.0  # what loads have cost lately, all in all; 0 until measured
+    disk_seconds_per_token: float = 0.0
 
     def load_report(self) -> LoadReport:
         """Return what the sidecar is told of it."""
@@ -38,6 +40,8 @@ class EngineStats:
             outstanding_seconds=self.outstanding_seconds,
             prefill_tokens_per_second=self.prefill_tokens_per_second,
             free_work_seconds=self.free_work_seconds,
+            ram_seconds_per_token=self.ram_seconds_per_token,
+            disk_seconds_per_token=self.disk_seconds_per_token,
         )
 
 
@@ -63,4 +67,6 @@ def take_stats(
         prefill_tokens_per_second=throughput.tokens_per_second,
         outstanding_seconds=workload.outstanding_seconds(roster),
         free_work_seconds=workload.free_seconds,
+        ram_seconds_per_token=0.0 if below is None else below.loader.seconds_per_token("ram"),
+        disk_seconds_per_token=0.0 if below is None else below.loader.seconds_per_token("disk"),
     )

@@ -3,8 +3,8 @@
     ├── serial: waited for, front first ──┤├── race: the engine computes ──►    ◄── loads from the end ──┤├─ computed ─┤
 
 Rules:
-- A part is waited for only if that costs a tenth of computing it at most. So waiting never costs more than 10 %, whatever
-  the tier does in the end.
+- A part is waited for only if that costs a tenth of computing it at most. So waiting never costs more than 10 %,
+  whatever the tier does in the end.
 - All else is raced: whoever is faster does more of it, and neither the request nor the tier waits for the other.
 - A tier that was judged slow must be clearly faster than the line to be waited for again, so that noise flips nothing.
 """

@@ -120,7 +120,7 @@ def test_the_defaults_of_settings_are_what_was_decided():
         "load_overhead_seconds": 0.003,
         "max_lookup_seconds": 0.25,
         "min_load_seconds": 0.1,
-        "max_loads": 4,
+        "max_loads": 16,
         "store_seconds": 5.0,
         "max_store_blocks": 256,
         "report_seconds": 0.1,
