@@ -19,7 +19,7 @@ from pymemcache.client.base import Client
 from bench.report import Goal, Result
 from pagoda_protocol.records import RecordHeader
 from pagoda_runtime.metrics import Metrics
-from pagoda_sidecar.pool import MemcachedPool, PoolNode
+from pagoda_sidecar.pool import MemcachedPool, PoolCounters, PoolNode
 from tests.support.memcached import Memcached, running_memcached
 
 _NAMESPACE = bytes(range(32))
@@ -46,7 +46,7 @@ async def _measure(node: Memcached, size: int, count: int, rounds: int) -> dict[
     headers = [_header(index, payload) for index, payload in enumerate(payloads)]
     slots = [memoryview(bytearray(size)) for _ in range(count)]
     peer = Client(("127.0.0.1", node.port), no_delay=True)
-    pool = MemcachedPool((PoolNode("bench", node.address),), Metrics())
+    pool = MemcachedPool((PoolNode("bench", node.address),), PoolCounters(Metrics()))
     pool.set_namespace(_NAMESPACE)
     seconds: dict[str, list[float]] = {name: [] for name in ("set", "peer_set", "get", "peer_get")}
     try:

@@ -1,12 +1,14 @@
-"""The pool in a thread and an event loop of its own, so that no byte of it holds up the control loop.
+"""The pool as the control loop sees it: records move in a thread with an event loop of its own.
 
-    control loop ── probe ──► Probes (what need not be asked) ──┐
-                 ── fetch, store ───────────────────────────────┴──► MemcachedPool's loop
-                 ◄── on_ready, results ──────────────────────────────┘
+    control loop ── probe ──► Probes (what need not be asked) ──► few: asked here, by connections of our own
+                                                              └─► many ──┐
+                 ── fetch, store ────────────────────────────────────────┴──► MemcachedPool in its thread
+                 ◄── on_ready, results ────────────────────────────────────────┘
 
-Both loops hand calls over in order, so a record is reported before its fetch has ended, and what was set holds for all
-that is asked later. A caller that is cancelled waits until its call has ended over there: nobody touches its memory
-afterwards.
+No byte of a record holds up the control loop, and the few bytes that say whether a record exists do not wait behind
+records. Both loops hand calls over in order, so a record is reported before its fetch has ended, and what was set holds
+for all that is asked later. A caller that is cancelled waits until its call has ended over there: nobody touches its
+memory afterwards.
 """
 
 import asyncio
@@ -15,13 +17,14 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from pagoda_protocol import metrics as names
 from pagoda_protocol.records import RecordHeader
 from pagoda_runtime.metrics import Instrument, Metrics
-from pagoda_sidecar.pool import STORED, Access, MemcachedPool, PoolNode, PoolSettings, Probes
+from pagoda_sidecar.pool import STORED, Access, MemcachedPool, PoolCounters, PoolNode, PoolSettings, Probes
 
 _Result = TypeVar("_Result")
 
+# More keys than these would cost the control loop more than handing the question over
+MAX_ASKED_HERE = 16
 FINISH_SECONDS = 2.0
 JOIN_SECONDS = 5.0
 
@@ -36,9 +39,12 @@ class PoolThread:
         integrity_failures: Instrument | None = None,
     ) -> None:
         """Start the thread; `close` ends it."""
-        self._pool = MemcachedPool((), metrics, settings, integrity_failures)
-        saved = metrics.counter(names.POOL_PROBES_SAVED, "Records the pool was not asked for, by reason.", ("reason",))
-        self._probes = Probes(self._ask, saved, settings.absent_seconds, settings.max_absent, time.monotonic)
+        counters = PoolCounters(metrics, integrity_failures)
+        self._asking = MemcachedPool((), counters, settings)
+        self._pool = MemcachedPool((), counters, settings)
+        self._probes = Probes(
+            self._ask, counters.probes_saved, settings.absent_seconds, settings.max_absent, time.monotonic
+        )
         self._namespace = b""
         self._num_nodes = 0
         self._problem = ""
@@ -65,22 +71,26 @@ class PoolThread:
         if namespace != self._namespace:
             self._namespace = namespace
             self._probes.forget()
+            self._asking.set_namespace(namespace)
             self._tell(self._pool.set_namespace, namespace)
 
     def set_nodes(self, nodes: Sequence[PoolNode]) -> None:
         """Use `nodes` from now on."""
         self._num_nodes = len(nodes)
         self._probes.forget()
+        self._asking.set_nodes(nodes)
         self._tell(self._pool.set_nodes, tuple(nodes))
 
     def set_access(self, access: Access) -> None:
         """Approach nodes with `access` from now on."""
         self._problem = ""
+        self._asking.set_access(access)
         self._tell(self._pool.set_access, access)
 
     def set_problem(self, reason: str) -> None:
         """Be off with a reason until access is set."""
         self._problem = reason
+        self._asking.set_problem(reason)
         self._tell(self._pool.set_problem, reason)
 
     async def probe(self, addresses: Sequence[bytes]) -> list[bool]:
@@ -139,11 +149,15 @@ class PoolThread:
         if self._loop.is_closed():
             return
         self._num_nodes = 0  # from here on nothing crosses
+        await self._probes.finish(FINISH_SECONDS)
+        await self._asking.close()
         await self._cross(self._finish)
         self._loop.call_soon_threadsafe(self._loop.stop)
         await asyncio.to_thread(self._thread.join, JOIN_SECONDS)
 
     async def _ask(self, addresses: Sequence[bytes]) -> Sequence[bool | None]:
+        if len(addresses) <= MAX_ASKED_HERE:
+            return await self._asking.ask(addresses)
         return await self._cross(lambda: self._pool.ask(addresses))
 
     async def _finish(self) -> None:

@@ -30,6 +30,7 @@ the call that lent it has returned or was cancelled.
 """
 
 from pagoda_sidecar.pool.access import Access, AccessError, Credentials, access_files, read_access
+from pagoda_sidecar.pool.counters import PoolCounters
 from pagoda_sidecar.pool.nodes import PoolNode, parse_nodes
 from pagoda_sidecar.pool.pool import STORED, MemcachedPool
 from pagoda_sidecar.pool.probes import Probes
@@ -41,6 +42,7 @@ __all__ = [
     "AccessError",
     "Credentials",
     "MemcachedPool",
+    "PoolCounters",
     "PoolNode",
     "PoolSettings",
     "Probes",

@@ -25,7 +25,7 @@ from pagoda_sidecar.pool.settings import PoolSettings
 from pagoda_sidecar.pool.wire import PlainWire, TlsWire, Wire
 
 # Bytes moved before the event loop's other tasks get a turn: a peer on loopback is always ready.
-_TURN_BYTES = 1 << 20
+_TURN_BYTES = 1 << 18
 _NOT_YET = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 

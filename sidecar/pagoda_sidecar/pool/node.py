@@ -14,10 +14,10 @@ from collections.abc import AsyncIterator, Sequence
 
 from pagoda_runtime.breaker import Breaker, BreakerState
 from pagoda_runtime.logs import fields
-from pagoda_runtime.metrics import Instrument
 from pagoda_sidecar.pool import stores
 from pagoda_sidecar.pool.access import Access
 from pagoda_sidecar.pool.connection import Connection
+from pagoda_sidecar.pool.counters import PoolCounters
 from pagoda_sidecar.pool.errors import NodeBusy, NodeDenied, NodeDown, NodeError, NodeFailed, NodeUntrusted
 from pagoda_sidecar.pool.lane import StoreLane
 from pagoda_sidecar.pool.nodes import PoolNode
@@ -34,14 +34,11 @@ _WORK = ("fetch", "store")  # a probe moves next to nothing: its success says li
 class Node:
     """Lends connections; counts what happens to the node itself under the operation `ping`."""
 
-    def __init__(
-        self, node: PoolNode, settings: PoolSettings, access: Access, operations: Instrument, up: Instrument
-    ) -> None:
+    def __init__(self, node: PoolNode, settings: PoolSettings, access: Access, counters: PoolCounters) -> None:
         self.node = node
         self._access = access
         self._settings = settings
-        self._operations = operations
-        self._up = up
+        self._counters = counters
         self._breaker = Breaker(max_failures=1, open_seconds=settings.retry_seconds)
         self._gates = {name: asyncio.Semaphore(settings.connections_per_operation) for name in OPERATIONS}
         self.lane = StoreLane(self._send, settings.window_bytes)
@@ -59,7 +56,7 @@ class Node:
 
     def count(self, operation: str, outcome: str, amount: int = 1) -> None:
         """Count what became of `amount` operations on this node."""
-        self._operations.add(amount, node=self.node.name, operation=operation, outcome=outcome)
+        self._counters.operations.add(amount, node=self.node.name, operation=operation, outcome=outcome)
 
     @contextlib.asynccontextmanager
     async def connection(self, operation: str) -> AsyncIterator[Connection]:
@@ -101,7 +98,7 @@ class Node:
         """
         self._is_retired = True
         self._close_idle()
-        self._up.remove(node=self.node.name)
+        self._counters.up.remove(node=self.node.name)
         if self._recovery is not None:
             self._recovery.cancel()
         return self._recovery
@@ -141,7 +138,7 @@ class Node:
     def _set_up(self, is_up: bool) -> None:
         if is_up is not self._is_up and not self._is_retired:
             self._is_up = is_up
-            self._up.set(is_up, node=self.node.name)
+            self._counters.up.set(is_up, node=self.node.name)
 
     def _close_idle(self) -> None:
         while self._idle:

@@ -8,11 +8,10 @@ from collections import Counter
 from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any
 
-from pagoda_protocol import metrics as names
 from pagoda_protocol.records import RecordHeader
-from pagoda_runtime.metrics import Instrument, Metrics
 from pagoda_sidecar.pool import keys, reads
 from pagoda_sidecar.pool.access import Access
+from pagoda_sidecar.pool.counters import PoolCounters
 from pagoda_sidecar.pool.errors import NodeError
 from pagoda_sidecar.pool.node import Node
 from pagoda_sidecar.pool.nodes import PoolNode
@@ -35,19 +34,12 @@ class MemcachedPool:
     def __init__(
         self,
         nodes: Sequence[PoolNode],
-        metrics: Metrics,
+        counters: PoolCounters,
         settings: PoolSettings = PoolSettings(),  # noqa: B008 - frozen
-        integrity_failures: Instrument | None = None,
     ) -> None:
-        """Open nothing yet. `integrity_failures` is the counter shared with other tiers; made here if None."""
+        """Open nothing yet."""
         self._settings = settings
-        self._operations = metrics.counter(
-            names.POOL_OPERATIONS, "Operations on pool nodes, per record.", ("node", "operation", "outcome")
-        )
-        self._up = metrics.gauge(names.POOL_NODE_UP, "Whether a pool node answered when last asked.", ("node",))
-        self._integrity_failures = integrity_failures or metrics.counter(
-            names.INTEGRITY_FAILURES, "Records that were not what they said, and were dropped.", ("tier", "reason")
-        )
+        self._counters = counters
         self._pace = Pace()
         self._namespace = b""
         self._access = Access()
@@ -111,7 +103,7 @@ class MemcachedPool:
             if known is not None and known.node == node:
                 kept[node.name] = gone.pop(node.name)
             else:
-                kept[node.name] = Node(node, self._settings, self._access, self._operations, self._up)
+                kept[node.name] = Node(node, self._settings, self._access, self._counters)
         self._nodes = kept
         self._rendezvous = Rendezvous(kept)
         for node_gone in gone.values():
@@ -227,7 +219,7 @@ class MemcachedPool:
             _count(node, "fetch", Counter(one.outcome or ending for one in wanted))
             for one in wanted:
                 if one.outcome == "corrupt":
-                    self._integrity_failures.add(1, tier="pool", reason=one.reason or "unknown")
+                    self._counters.integrity_failures.add(1, tier="pool", reason=one.reason or "unknown")
 
     def _by_node(self, addresses: Sequence[bytes]) -> list[tuple[Node, list[int]]]:
         """Return the indices into `addresses` by the node they live on, in order."""
@@ -253,6 +245,12 @@ def _windows(wanted: Sequence[Wanted], window_bytes: int) -> Iterator[list[Wante
 
 async def _all(parts: Sequence[Coroutine[Any, Any, None]]) -> None:
     """Run all to their ends; when one raises or we are cancelled, the others are cancelled and awaited first."""
+    if len(parts) == 1:  # the same without a task: three turns of the loop less
+        try:
+            await parts[0]
+        except Exception as error:  # noqa: BLE001 - raised on in the form that several would have
+            raise ExceptionGroup("a part failed", [error]) from None
+        return
     async with asyncio.TaskGroup() as tasks:
         for part in parts:
             tasks.create_task(part)

@@ -50,6 +50,7 @@ class Probes:
         self._absent: dict[bytes, float] = {}  # until when
         self._batches: deque[tuple[float, list[bytes]]] = deque()  # what became absent together, oldest first
         self._asking: dict[bytes, _Exchange] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def probe(self, addresses: Sequence[bytes]) -> list[bool]:
         """Say for each address whether the pool has it; False where nobody answers."""
@@ -57,7 +58,8 @@ class Probes:
         exchanges = [self._exchange(address, now, new) for address in addresses]
         if new.addresses:
             new.task = asyncio.create_task(self._run(new))
-            new.task.add_done_callback(_log_failure)
+            self._tasks.add(new.task)
+            new.task.add_done_callback(self._ended)
         self._count(exchanges, new)
         tasks = {exchange.task for exchange in exchanges if exchange is not None and exchange.task is not None}
         if tasks:
@@ -81,6 +83,20 @@ class Probes:
         for exchange in self._asking.values():
             exchange.outdated.update(exchange.addresses)
         self._asking.clear()
+
+    async def finish(self, timeout_seconds: float) -> None:
+        """Let what is being asked end, then end it."""
+        tasks = tuple(self._tasks)
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=timeout_seconds)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("a probe failed", exc_info=task.exception())
 
     def _exchange(self, address: bytes, now: float, new: _Exchange) -> _Exchange | None:
         """Return the exchange that answers for `address`, joining `new` if there is none; None when it is absent."""
@@ -125,8 +141,3 @@ class Probes:
             self._saved.add(num_absent, reason="known_absent")
         if num_shared:
             self._saved.add(num_shared, reason="shared")
-
-
-def _log_failure(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        _log.error("a probe failed", exc_info=task.exception())

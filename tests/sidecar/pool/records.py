@@ -8,7 +8,7 @@ import xxhash
 
 from pagoda_protocol.records import RecordHeader, pack_header
 from pagoda_runtime.metrics import Metrics
-from pagoda_sidecar.pool import Access, MemcachedPool, PoolNode, PoolSettings, keys
+from pagoda_sidecar.pool import Access, MemcachedPool, PoolCounters, PoolNode, PoolSettings, keys
 from tests.support.memcached import Memcached
 
 NAMESPACE = bytes(range(100, 132))
@@ -43,7 +43,7 @@ async def pool_over(
 ) -> AsyncIterator[tuple[MemcachedPool, Metrics]]:
     """Run a pool with the nodes named n0, n1, … and the tests' namespace."""
     metrics = Metrics()
-    pool = MemcachedPool(named(*nodes), metrics, settings)
+    pool = MemcachedPool(named(*nodes), PoolCounters(metrics), settings)
     pool.set_access(access)
     pool.set_namespace(NAMESPACE)
     try:

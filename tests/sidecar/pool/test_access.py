@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pagoda_runtime.metrics import Metrics
-from pagoda_sidecar.pool import Access, Credentials, MemcachedPool, PoolNode, read_access
+from pagoda_sidecar.pool import Access, Credentials, MemcachedPool, PoolCounters, PoolNode, read_access
 from tests.sidecar.pool.peers import speaking
 from tests.sidecar.pool.records import (
     FAST,
@@ -177,8 +177,7 @@ async def test_new_certificates_are_used_for_new_connections_and_the_pool_is_use
         access = Access(read_access(authority.write_folder(folder / "tls"), None).tls)
         stored = records(4)
         with running_memcached(arguments=authority.server_flags(server), tls=authority.context()) as node:
-            metrics = Metrics()
-            pool = MemcachedPool((PoolNode("n0", node.address),), metrics, FAST)
+            pool = MemcachedPool((PoolNode("n0", node.address),), PoolCounters(Metrics()), FAST)
             pool.set_access(tls.access())
             pool.set_namespace(NAMESPACE)
             assert await store_all(pool, stored) == [False] * 4

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pagoda_runtime.metrics import Metrics
-from pagoda_sidecar.pool import MemcachedPool, PoolSettings, keys
+from pagoda_sidecar.pool import MemcachedPool, PoolCounters, PoolSettings, keys
 from tests.sidecar.pool.records import (
     NAMESPACE,
     fetch_all,
@@ -144,7 +144,7 @@ async def test_a_split_record_is_invisible_until_its_last_part_is_acknowledged(n
 
 async def test_nothing_is_read_or_written_before_a_namespace_is_set_or_without_nodes(nodes: list[Memcached]) -> None:
     stored = record(1)
-    pool = MemcachedPool((), Metrics())
+    pool = MemcachedPool((), PoolCounters(Metrics()))
     assert (pool.enabled(), pool.off_reason) == (False, "no memcached nodes are configured")
     pool.set_nodes(named(nodes[0]))
     assert (pool.enabled(), pool.off_reason) == (False, "no engine has announced its namespace")
