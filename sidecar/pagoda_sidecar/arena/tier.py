@@ -156,6 +156,13 @@ class RamTier:
         if block is not None:
             self.index.park(block, int(self.index.num_slots * PARKED_SHARE))
 
+    def warm(self, heats: Iterable[tuple[bytes, float]]) -> None:
+        """Take up, after a restart, how often the chains that end at these addresses were used lately."""
+        for address, heat in heats:
+            block = self.index.sealed(address)
+            if block is not None:
+                self.index.warm(block, heat)
+
     def set_shares(self, shares: Mapping[int, float]) -> None:
         """Cap what the blocks of each tenant tag may hold, as a share of all slots; tags not named have no cap."""
         self.index.set_caps({tag: max(1, int(share * self.index.num_slots)) for tag, share in shares.items()})

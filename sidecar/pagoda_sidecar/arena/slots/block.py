@@ -37,7 +37,8 @@ class Block:
     num_touches: int = 0
     run: "ChainRun | None" = field(default=None, repr=False)  # of the index, while it is named
 
-    @property
-    def key(self) -> bytes:
-        """The half of the address by which its children name it."""
-        return self.address[:KEY_BYTES]
+    key: bytes = field(init=False)  # the half of the address by which its children name it
+
+    def __post_init__(self) -> None:
+        """Keep the key, which is asked for again and again."""
+        self.key = self.address[:KEY_BYTES]

@@ -102,14 +102,19 @@ class RamIndex:
             if self._forest.find(block.key) is not None:  # the caller sorted the newer one to the front
                 twice.append(block)
                 continue
+            parent = self._forest.parent_of(block)
             self._forest.add(block)
-            self.seal(block)
+            block.is_sealed = True
+            block.is_rooted = block.index == 0 or (parent is not None and parent.is_rooted)
             self.shares.charge(block.tenant_tag, 1)
+        self.num_sealed = len(self)
         for block in held:
             self._nameless.add(block)
             self.shares.charge(block.tenant_tag, 1)
         taken = {block.slot for block in (*self, *self._nameless)}
         self._free = [slot for slot in reversed(range(self.num_slots)) if slot not in taken]
+        for run in {run_of(block): None for block in self}:
+            self._offer(run)
         return twice
 
     def take(self, address: bytes, parent: bytes, index: int, tokens: int, tenant_tag: int = 0) -> Block | None:
@@ -192,6 +197,11 @@ class RamIndex:
         for run in popped:
             self._queue.push(run)
         return victims
+
+    def warm(self, block: Block, weight: float) -> None:
+        """Let the chain of `block` weigh at least `weight` uses, as is known from an earlier life."""
+        for run in self._forest.runs(block):
+            self._policy.warm(run, weight)
 
     def reference(self, block: Block) -> None:
         """Keep the slot of `block` from being reused."""

@@ -33,6 +33,10 @@ class EvictionPolicy(Protocol):
         """Record one use."""
         ...
 
+    def warm(self, run: ChainRun, weight: float) -> None:
+        """The run is known to have had uses that weigh `weight` by now."""
+        ...
+
     def end(self, run: ChainRun) -> None:
         """The last block of the run is gone."""
         ...
@@ -83,6 +87,10 @@ class FadingFrequency:
         run.weight = 1.0 + self._faded(run.weight, run.last_use)
         run.last_use = self._clock
         self._memory.use(run, self._clock)
+
+    def warm(self, run: ChainRun, weight: float) -> None:
+        """Let it weigh at least that."""
+        run.weight = max(run.weight, weight)
 
     def end(self, run: ChainRun) -> None:
         """Remember an evicted run for as long as others do not push it out."""
