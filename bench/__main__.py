@@ -12,7 +12,7 @@ BENCHES = {
     "reuse": "TTFT of a repeated long prefix from each tier, against computing it",
     "early-reuse": "p50 TTFT of a burst on one prompt: blocks shared when complete, at request end, never",
     "reload": "TTFT of a returning history from RAM, disk and pool, against computing it",
-    "overhead": "throughput with the sidecar attached against without, nothing to reuse",
+    "overhead": "throughput with all tiers against without, nothing to reuse",
     "idle": "idle sessions that a small device carries with tiers and without, and how they come back",
     "multi-turn": "TTFT of conversations and of questions on shared documents, with tiers and without",
     "blackhole": "TTFT with a pool that never answers, against none",

@@ -1,0 +1,22 @@
+"""Prompts of token ids, and the sizes of the model that the benches serve."""
+
+import random
+
+BLOCK_TOKENS = 16
+KV_BYTES_PER_TOKEN = 46080  # fp32: 30 layers, keys and values, 3 heads of 64
+_VOCABULARY = range(1000, 40000)  # ordinary tokens, no control tokens
+
+
+def unseen(chance: random.Random, length: int) -> list[int]:
+    """Return a prompt that nobody has seen."""
+    return [chance.choice(_VOCABULARY) for _ in range(length)]
+
+
+def kv_memory(num_tokens: int) -> str:
+    """Return the manifest's size of a device that holds so many tokens."""
+    return f"{-(-num_tokens * KV_BYTES_PER_TOKEN >> 20)}Mi"
+
+
+def mebibytes(num_tokens: float) -> str:
+    """Return a manifest's size of a tier that holds about so many tokens."""
+    return f"{int(num_tokens * KV_BYTES_PER_TOKEN) >> 20}Mi"
