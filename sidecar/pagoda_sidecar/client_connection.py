@@ -201,7 +201,8 @@ class Connection:
             try:
                 event = stream.next(next(waits) if self._doubt else LOOK_SECONDS)
             except queue.Empty:
-                if self._doubt:
+                # A settlement may have come while a ping was on its way: no other call needs to follow and bring it
+                if self._doubt or self._unsettled:
                     self._ping(stub)
                 continue
             if event is None:

@@ -129,3 +129,23 @@ def test_a_copy_that_ends_late_lets_the_engine_attach_again(monkeypatch: pytest.
             wait_until(lambda: "a copy has not ended" in client.off_reason)
         wait_until(lambda: usable(client))
         assert store(client, chain(1)).stored == 1
+
+
+def test_a_settlement_that_meets_a_ping_is_brought_although_nobody_calls_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The ping had left without it and its own call was refused by the doubt: at idle nothing else would follow."""
+    with sidecar_process() as sidecar, client_of(sidecar) as client:
+        connection = client._connection
+        settle_all = connection._settle_all
+        late = iter(["late"])
+
+        def ping(*arguments: object, is_ping: bool = False) -> None:
+            settle_all(*arguments, is_ping=is_ping)  # type: ignore[arg-type]
+            if is_ping:
+                for lease_id in late:
+                    connection.settle(lease_id, set(), 1.0)
+
+        monkeypatch.setattr(connection, "_settle_all", ping)
+        connection.doubt("a test doubts", connection._attachment)
+        wait_until(lambda: client.attached and not connection._unsettled and next(late, None) is None)
