@@ -14,13 +14,14 @@ from typing import Generic, TypeVar
 
 from tests.faults.universe import NUM_NAMESPACES
 from tests.faults.world import World
-from tests.support.faults.control import DiskFault, Kill
+from tests.support.faults.control import Kill
 from tests.support.faults.disk_hooks import DISK_FAULTS
 from tests.support.faults.hooks import KILL_POINTS, TORN_POINTS
 from tests.support.faults.mutations import FIELDS, KINDS, RESIGNED_FIELDS, Fault
 
 MAX_ARMED = 24
-HEAVY_SECONDS = 4.0
+HEAVY_SECONDS = 6.0
+SELDOM = ("attached", "lapse", "land", "free")  # points that are not passed many times between two kills
 # Damage that leaves the connection whole: other kinds cost each time a deadline and the node some time
 HARMLESS = ("flip", "resigned", "swap", "truncate", "extend", "miss", "refuse")
 WEIGHTS = {"flip": 40, "resigned": 16, "hang": 1, "drop": 1}
@@ -94,7 +95,6 @@ class Mischief:
         self._kills = Deck(self._random, kills_of_all())
         self._fields = {kind: Deck(self._random, fields) for kind, fields in _FIELDS.items()}
         self._arena_fields = Deck(self._random, FIELDS)
-        self._disk_faults: Sequence[DiskFault] = ()
         self._disk_deck = Deck(self._random, DISK_FAULTS)
 
     def begin(self) -> None:
@@ -126,7 +126,7 @@ class Mischief:
         self._troubles.clear()
         for proxy in self._world.proxies:
             proxy.disarm()
-        self._world.sidecar.steering.set()
+        self._world.sidecar.steering.clear()
 
     def _for_a_while(self, name: str, longest: float, begin: Callable[[], None], end: Callable[[], None]) -> None:
         if name not in self._troubles:
@@ -152,11 +152,7 @@ class Mischief:
 
     def _flip_arena(self) -> None:
         flips = [(self._arena_fields.deal(), self._random.randrange(2**16), self._random.random()) for _ in range(3)]
-        self._steer(flips=flips)
-
-    def _steer(self, kill: Kill | None = None, flips: Sequence[tuple[str, int, float]] = ()) -> None:
-        disk = self._disk_faults if "disk" in self._troubles else ()
-        self._world.sidecar.steering.set(kill, disk, flips)
+        self._world.sidecar.steering.flip(flips)
 
     def _slow_node(self) -> None:
         proxy = self._world.proxies[self._node()]
@@ -234,7 +230,8 @@ class Mischief:
 
     def _kill_at_a_point(self) -> None:
         point, when = self._kills.deal()
-        self._steer(kill=Kill(point, when, self._random.randint(1, 8)))
+        countdown = 1 if point in SELDOM else self._random.randint(1, 12)
+        self._world.sidecar.steering.kill(Kill(point, when, countdown))
 
     def _kill_worker(self) -> None:
         self._world.sidecar.signal_worker(signal.SIGKILL)
@@ -273,10 +270,10 @@ class Mischief:
         self._world.engine.tell("reopen")
 
     def _disk(self) -> None:
-        if DISK_FAULTS and "disk" not in self._troubles:
-            self._disk_faults = [self._disk_deck.deal()]
+        if "disk" not in self._troubles:
+            fault = self._disk_deck.deal()
             steering = self._world.sidecar.steering
-            self._for_a_while("disk", 0.7, lambda: steering.set(disk=self._disk_faults), steering.set)
+            self._for_a_while("disk", 0.7, lambda: steering.disk([fault]), lambda: steering.disk([]))
 
 
 def kills_of_all() -> list[tuple[str, str]]:

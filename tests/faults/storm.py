@@ -8,10 +8,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pagoda_sidecar.arena.layout import fixed_geometry
 from tests.faults.mischief import Mischief
-from tests.faults.world import SETTLE_SECONDS, World, wait_until
+from tests.faults.universe import PAYLOAD_BYTES
+from tests.faults.world import DISK_BYTES, RAM_BYTES, SETTLE_SECONDS, World, wait_until
 
 STEP_SECONDS = 0.03
+SETTLED = "leases and quarantine zero, free + cached = all, an engine attached"
 STORM_SECONDS = 20.0
 SIGHT_SECONDS = 60.0  # in which operations must have gone on
 
@@ -70,6 +73,7 @@ class Storm:
         before, seen_at = self._world.counts()["calls"], time.monotonic()
         while time.monotonic() < end and not self._world.all_wrongs():
             self._mischief.step()
+            self._weigh_disk()
             time.sleep(STEP_SECONDS)
             now = self._world.counts()["calls"]
             if now > before:
@@ -79,12 +83,18 @@ class Storm:
                 break
         self._mischief.calm()
 
+    def _weigh_disk(self) -> None:
+        """The disk tier's cap holds at every moment, whatever failed."""
+        size = self._world.sidecar.disk_bytes()
+        if size > DISK_BYTES:
+            self._world.wrongs.append(f"the disk tier takes {size} bytes of {DISK_BYTES}")
+
     def _settle(self) -> None:
         """Hold the sidecar to its books while nobody asks for anything."""
         world = self._world
         assert world.engine is not None
         world.engine.pause()
-        wait_until(lambda: self._is_settled(world.sidecar.metrics()), SETTLE_SECONDS, self._books())
+        wait_until(lambda: self._is_settled(world.sidecar.metrics()), SETTLE_SECONDS, SETTLED)
         self._num_calms += 1
 
     def _is_settled(self, metrics: dict[str, float]) -> bool:
@@ -96,9 +106,6 @@ class Storm:
             and sealed + free == world_slots()
             and metrics.get("pagoda_tier_attached") == 1
         )
-
-    def _books(self) -> str:
-        return "leases and quarantine zero, free + cached = all, an engine attached"
 
     def _outcome(self) -> Outcome:
         faults: collections.Counter[str] = collections.Counter()
@@ -113,8 +120,4 @@ class Storm:
 
 def world_slots() -> int:
     """Slots of the world's arena."""
-    from pagoda_sidecar.arena.layout import fixed_geometry
-    from tests.faults.universe import PAYLOAD_BYTES
-    from tests.faults.world import RAM_BYTES
-
     return fixed_geometry(RAM_BYTES, PAYLOAD_BYTES).num_slots

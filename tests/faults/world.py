@@ -112,6 +112,15 @@ class HookedSidecar:
             self._process.kill()
             self._process.wait()
 
+    def disk_bytes(self) -> int:
+        """What the disk tier's folder takes now, temporary files included."""
+        total = 0
+        for path in self.disk.rglob("*"):
+            with contextlib.suppress(OSError):  # removed meanwhile
+                status = path.lstat()
+                total += max(status.st_size, status.st_blocks * 512) if path.is_file() else 0
+        return total
+
     def metrics(self) -> dict[str, float]:
         """All series by their full name; empty while nobody answers."""
         try:

@@ -1,13 +1,12 @@
 """What the hooked worker shall do, in a file: written by a test, read by the worker.
 
-    {"serial": 7,
-     "kill": {"point": "seal", "when": "torn", "countdown": 3},
-     "disk": [{"call": "pwrite", "kind": "ENOSPC", "chance": 0.5}],
-     "flips": [["xxh3", 5, 0.25]]}
+    {"kill": {"serial": 7, "point": "seal", "when": "torn", "countdown": 3},
+     "flips": {"serial": 9, "bits": [["xxh3", 5, 0.25]]},
+     "disk": [{"call": "pwritev", "kind": "ENOSPC", "chance": 0.5}]}
 
-`kill`: SIGKILL at the countdown-th passage of a point, before it, after it or in the middle of it. `disk`: which system
-calls on segment files fail, and how often. `flips`: bits to flip in sealed slots: field, bit, and which slot (0…1).
-`kill` and `flips` are done once per serial.
+`kill`: SIGKILL at the countdown-th passage of a point, before it, after it or in the middle of it. `flips`: bits to
+flip in sealed slots: field, bit, and which slot (0…1). Both are done once per serial, by the worker that runs when the
+serial appears. `disk`: which system calls on segment files fail, and how often.
 """
 
 import json
@@ -50,24 +49,37 @@ class Steering:
         folder.mkdir(exist_ok=True)
         for name in (DONE, VIOLATIONS):
             (folder / name).touch()
-        self.set()
+        self.clear()
 
-    def set(
-        self,
-        kill: Kill | None = None,
-        disk: Sequence[DiskFault] = (),
-        flips: Sequence[tuple[str, int, float]] = (),
-    ) -> None:
-        """Replace what shall happen from now on."""
+    def clear(self) -> None:
+        """Let nothing happen from now on."""
+        self._kill: dict[str, Any] = {"serial": 0}
+        self._flips: dict[str, Any] = {"serial": 0}
+        self._disk: list[dict[str, Any]] = []
+        self._write()
+
+    def kill(self, kill: Kill) -> None:
+        """Let the worker die at a point, instead of one that it has not come to yet."""
+        self._kill = {"serial": self._next_serial(), **asdict(kill)}
+        self._write()
+
+    def flip(self, bits: Sequence[tuple[str, int, float]]) -> None:
+        """Flip bits of sealed slots at the worker's next look."""
+        self._flips = {"serial": self._next_serial(), "bits": list(bits)}
+        self._write()
+
+    def disk(self, faults: Sequence[DiskFault]) -> None:
+        """Let system calls on segment files fail from now on; none for an empty list."""
+        self._disk = [asdict(fault) for fault in faults]
+        self._write()
+
+    def _next_serial(self) -> int:
         self._serial += 1
-        content = {
-            "serial": self._serial,
-            "kill": asdict(kill) if kill else None,
-            "disk": [asdict(fault) for fault in disk],
-            "flips": list(flips),
-        }
+        return self._serial
+
+    def _write(self) -> None:
         temporary = self.folder / "control.next"
-        temporary.write_text(json.dumps(content))
+        temporary.write_text(json.dumps({"kill": self._kill, "flips": self._flips, "disk": self._disk}))
         temporary.replace(self.folder / CONTROL)
 
     def done(self) -> list[str]:
@@ -87,28 +99,22 @@ class Control:
         self._random = random.Random(os.getpid())
         self._looked_at = 0.0
         self._stamp: tuple[int, int] | None = None
-        self._content: Mapping[str, Any] = {"serial": 0, "kill": None, "disk": [], "flips": []}
-        self._kills_left: dict[int, int] = {}
-        self._flipped = self._first_serial()
+        self._content: Mapping[str, Any] = {"kill": {"serial": 0}, "flips": {"serial": 0}, "disk": []}
         self.has_violation = False
-
-    def _first_serial(self) -> int:
-        """A worker that starts does nothing that an earlier one may have done already."""
-        self._look()
-        serial = int(self._content["serial"])
-        self._kills_left[serial] = 0
-        return serial
+        self._look()  # a worker that starts does nothing that an earlier one may have done already
+        self._killed, self._flipped = self._content["kill"]["serial"], self._content["flips"]["serial"]
+        self._counting, self._left = 0, 0
 
     def kills(self, point: str, when: str) -> bool:
         """Count a passage of a point; say whether it is the one to die at."""
         self._look()
         kill = self._content["kill"]
-        if kill is None or kill["point"] != point or kill["when"] != when:
+        if kill["serial"] in (0, self._killed) or kill["point"] != point or kill["when"] != when:
             return False
-        serial = self._content["serial"]
-        left = self._kills_left.get(serial, kill["countdown"])
-        self._kills_left = {serial: max(0, left - 1)}
-        return left == 1
+        if kill["serial"] != self._counting:
+            self._counting, self._left = kill["serial"], kill["countdown"]
+        self._left -= 1
+        return self._left == 0
 
     def disk_faults(self, call: str) -> list[DiskFault]:
         """Return what may happen to a system call now."""
@@ -126,11 +132,11 @@ class Control:
     def flips(self) -> list[tuple[str, int, float]]:
         """Return bits to flip, once."""
         self._look()
-        serial = int(self._content["serial"])
-        if serial == self._flipped:
+        flips = self._content["flips"]
+        if flips["serial"] in (0, self._flipped):
             return []
-        self._flipped = serial
-        return [(field, bit, where) for field, bit, where in self._content["flips"]]
+        self._flipped = flips["serial"]
+        return [(field, bit, where) for field, bit, where in flips["bits"]]
 
     def done(self, name: str) -> None:
         """Write down that a fault was done; survives a kill right after."""

@@ -83,6 +83,15 @@ class Fault:
         return ".".join(part for part in (self.where, self.kind, self.field) if part)
 
 
+def fits(fault: Fault, value: bytes) -> bool:
+    """Say whether a fault can be done to a value that may also be a split record's head or one of its parts."""
+    if is_record(value):
+        return True
+    if fault.kind in ("flip", "resigned"):
+        return fault.kind == "flip" and (fault.field == "payload") != value.startswith(MAGIC)
+    return fault.kind != "swap" and len(value) > 1
+
+
 def is_record(value: bytes | None) -> bool:
     """Say whether `value` is a whole record: a header, and a payload that is no split head's descriptor."""
     return value is not None and len(value) > RECORD_HEADER_BYTES + 8 and value.startswith(MAGIC)
@@ -105,7 +114,8 @@ def address_of(record: bytes) -> bytes:
 
 def flip(record: bytes, field: str, bit: int, resigned: bool = False) -> bytes:
     """Return `record` with one bit of `field` flipped, and the header's checksum made to fit if `resigned`."""
-    offset, size = HEADER_FIELDS.get(field, (RECORD_HEADER_BYTES, len(record) - RECORD_HEADER_BYTES))
+    start = RECORD_HEADER_BYTES if record.startswith(MAGIC) else 0  # a part of a split record is all payload
+    offset, size = HEADER_FIELDS.get(field, (start, len(record) - start))
     bit %= size * 8
     changed = bytearray(record)
     changed[offset + bit // 8] ^= 1 << bit % 8

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from tests.support.faults.meta_stream import END, Frame, FrameReader
-from tests.support.faults.mutations import FAILED, OUT_OF_MEMORY, Fault, address_of, is_record, is_valid, mutate
+from tests.support.faults.mutations import FAILED, OUT_OF_MEMORY, Fault, address_of, fits, is_record, is_valid, mutate
 
 _NUM_REMEMBERED = 64
 
@@ -52,13 +52,13 @@ class Rewriter:
         """Faults not done yet."""
         return len(self._armed)
 
-    def take(self, where: str) -> Fault | None:
-        """Take the first armed fault for `where`."""
+    def take(self, where: str, value: bytes = b"") -> Fault | None:
+        """Take the first armed fault for `where` that can be done to `value`."""
         if not self._armed:
             return None
         with self._lock:
             for index, fault in enumerate(self._armed):
-                if fault.where == where:
+                if fault.where == where and (where == "ack" or fits(fault, value)):
                     return self._armed.pop(index)
         return None
 
@@ -68,7 +68,7 @@ class Rewriter:
 
     def remember(self, record: bytes) -> None:
         """Keep a record for later swaps, if it is a valid one."""
-        if not is_valid(record):
+        if not is_record(record) or not is_valid(record):
             return
         address = address_of(record)
         self._seen[address] = record
@@ -117,7 +117,7 @@ class Link:
             return frame.encode(), None
         value = frame.value
         assert value is not None
-        fault = self._rewriter.take("store") if is_record(value) else None
+        fault = self._rewriter.take("store", value)
         if fault is not None and fault.kind in ("refuse", "fail"):
             self._rewriter.done(fault)
             self._instead_of_mn.append(OUT_OF_MEMORY if fault.kind == "refuse" else FAILED)
@@ -125,8 +125,7 @@ class Link:
         if frame.opaque is not None:
             self._stores.add(frame.opaque)
         out, after = (frame.encode(), None) if fault is None else self._damage(fault, frame)
-        if is_record(value):
-            self._rewriter.remember(value)
+        self._rewriter.remember(value)
         return out, after
 
     def _answer(self, frame: Frame) -> tuple[bytes, After]:
@@ -136,10 +135,9 @@ class Link:
         if frame.opaque in self._stores:
             self._stores.discard(frame.opaque or b"")
             return self._acknowledge(frame)
-        if not is_record(frame.value):
+        if frame.value is None:
             return frame.encode(), None
-        assert frame.value is not None
-        fault = self._rewriter.take("fetch")
+        fault = self._rewriter.take("fetch", frame.value)
         out, after = (frame.encode(), None) if fault is None else self._damage(fault, frame)
         self._rewriter.remember(frame.value)
         return out, after
