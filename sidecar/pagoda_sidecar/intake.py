@@ -89,4 +89,5 @@ class Intake(grpc.aio.ServerInterceptor):
         make: Any = grpc.unary_unary_rpc_method_handler  # whose types are those of the threaded server
         if handler.response_streaming:
             make = grpc.unary_stream_rpc_method_handler
-        return make(behave, deserialize, handler.response_serializer)
+        checked: Handler = make(behave, deserialize, handler.response_serializer)
+        return checked

@@ -72,6 +72,16 @@ class Forest:
             block = parent
         return block
 
+    def fits(self, key: bytes, parent: bytes, index: int) -> bool:
+        """Whether a new block is right behind its parent and right before its children, as far as they are here.
+
+        Real addresses are never otherwise; whatever an engine says of them, no walk goes in a circle.
+        """
+        before = self._blocks.get(parent) if index else None
+        if key in self._blocks or (before is not None and before.index != index - 1):
+            return False
+        return all(self._blocks[child].index == index + 1 for child in self._children.get(key, ()))
+
     def add(self, block: Block) -> None:
         """Give `block` its place behind its parent and before its children, those of them that are here."""
         parent = self.parent_of(block)

@@ -92,14 +92,16 @@ class RamIndex:
         return self._policy.rank(run_of(block))
 
     def restore(self, sealed: Iterable[Block], held: Iterable[Block]) -> list[Block]:
-        """Fill an empty index with what an earlier life left; return sealed blocks whose address came twice.
+        """Fill an empty index with what an earlier life left; return sealed blocks that have no place in it.
+
+        These are blocks whose address came twice, or whose place is not where their neighbours say.
 
         `held` are nameless blocks whose slots somebody may still write, each with one reference.
         """
         assert len(self._free) == self.num_slots, "only an empty index is restored"
         twice = []
         for block in sorted(sealed, key=lambda block: block.index):  # parents first
-            if self._forest.find(block.key) is not None:  # the caller sorted the newer one to the front
+            if not self._forest.fits(block.key, block.parent, block.index):  # the newer one was sorted to the front
                 twice.append(block)
                 continue
             parent = self._forest.parent_of(block)
@@ -120,10 +122,12 @@ class RamIndex:
     def take(self, address: bytes, parent: bytes, index: int, tokens: int, tenant_tag: int = 0) -> Block | None:
         """Name a new pending block with one reference, in a free slot or that of the leaf that goes first.
 
-        A tenant at its cap makes room among its own. Returns None when no slot can be had or the address is there
-        already.
+        A tenant at its cap makes room among its own. Returns None when no slot can be had, or the address is there
+        already or does not fit its neighbours.
         """
-        if self._forest.find(address[:KEY_BYTES]) is not None or not self._make_room(tenant_tag, parent, index):
+        if not self._forest.fits(address[:KEY_BYTES], parent[:KEY_BYTES], index):
+            return None
+        if not self._make_room(tenant_tag, parent, index):
             return None
         slot = self._free.pop()
         block = Block(address, parent[:KEY_BYTES], index, tokens, slot, tenant_tag=tenant_tag, references=1)
