@@ -34,6 +34,8 @@ TIER_LOOKUPS = "pagoda_tier_lookups"  # _total{tier,result}
 TIER_EVICTIONS = "pagoda_tier_evictions"  # _total{tier}
 TIER_DEMOTIONS = "pagoda_tier_demotions"  # _total{outcome=stored|refused|queue_full|lost}
 DISK_MOVES = "pagoda_disk_moves"  # _total
+TIER_SHARE_EVICTIONS = "pagoda_tier_share_evictions"  # _total{tier}, within the evictions
+ARENA_ALLOCATED_RATIO = "pagoda_arena_allocated_ratio"
 LEASES = "pagoda_leases"
 QUARANTINED_SLOTS = "pagoda_quarantined_slots"
 POOL_OPERATIONS = "pagoda_pool_operations"  # _total{node,operation,outcome}

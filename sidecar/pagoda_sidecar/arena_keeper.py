@@ -32,6 +32,9 @@ class ArenaKeeper:
         self.on_ready: Callable[[], None] = lambda: None
         # Called when making one failed, `off_reason` says why
         self.on_failed: Callable[[], None] = lambda: None
+        # Called when another tenth was allocated, which `off_reason` and `allocated_ratio` say
+        self.on_progress: Callable[[], None] = lambda: None
+        self.allocated_ratio = 0.0
         self._path = volume / ARENA_NAME
         self._lock_path = volume / LOCK_NAME
         self._ram_bytes = ram_bytes
@@ -109,19 +112,23 @@ class ArenaKeeper:
 
     def _make(self) -> None:
         self.off_reason = "the arena is being allocated"
+        self.allocated_ratio = 0.0
         self._making = asyncio.create_task(self._allocate())
 
     async def _allocate(self) -> None:
+        loop = asyncio.get_running_loop()
+
+        def report(done_bytes: int) -> None:
+            loop.call_soon_threadsafe(self._progress, done_bytes)
+
         try:
             await asyncio.to_thread(unlink, self._path)
             while not self._may_allocate.is_set() and not self.is_lock_free():
                 self.off_reason = "waiting for the engine to let go of the former arena"
                 await asyncio.sleep(WAIT_SECONDS)
-            arena = await asyncio.to_thread(
-                allocate, self._path, self._ram_bytes, self._progress, lambda: self._is_closed
-            )
+            arena = await asyncio.to_thread(allocate, self._path, self._ram_bytes, report, lambda: self._is_closed)
         except (ArenaError, OSError) as error:
-            self.off_reason = str(error)
+            self.off_reason, self.allocated_ratio = str(error), 0.0
             _log.warning("RAM tier off: %s", error)
             self.on_failed()
             return
@@ -131,9 +138,14 @@ class ArenaKeeper:
         self._ready(arena)
 
     def _progress(self, done_bytes: int) -> None:
+        former, self.allocated_ratio = self.allocated_ratio, done_bytes / self._ram_bytes
         self.off_reason = f"the arena is being allocated ({100 * done_bytes // self._ram_bytes} %)"
+        if int(10 * former) < int(10 * self.allocated_ratio) and self.allocated_ratio < 1:
+            _log.info("arena allocated percent=%d bytes=%d", 100 * done_bytes // self._ram_bytes, done_bytes)
+            self.on_progress()
 
     def _ready(self, arena: ArenaFile) -> None:
         self.arena = arena
+        self.allocated_ratio = 1.0
         self.off_reason = ""
         self.on_ready()

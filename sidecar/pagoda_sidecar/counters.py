@@ -13,6 +13,14 @@ class Counters:
         )
         self.lookups = metrics.counter(names.TIER_LOOKUPS, "Blocks looked up, by tier.", ("tier", "result"))
         self.evictions = metrics.counter(names.TIER_EVICTIONS, "Blocks evicted to make room.", ("tier",))
+        self.share_evictions = metrics.counter(
+            names.TIER_SHARE_EVICTIONS,
+            "Of the evicted blocks those that a tenant at its share gave for its own.",
+            ("tier",),
+        )
+        self.arena_allocated = metrics.gauge(
+            names.ARENA_ALLOCATED_RATIO, "Part of the arena that is allocated, 0 to 1."
+        )
         self.demotions = metrics.counter(names.TIER_DEMOTIONS, "Blocks on their way from RAM to disk.", ("outcome",))
         self.moves = metrics.counter(names.DISK_MOVES, "Records written again because they outlived their segment.")
         self.pushes_dropped = metrics.counter(

@@ -48,6 +48,11 @@ class DigestTable:
         """Return all digests, in no order."""
         return self._rows.keys()
 
+    def heats(self) -> list[tuple[bytes, float]]:
+        """Return the address and the heat by now of each row."""
+        now = int(self._clock())
+        return [(row.address, _decayed(row, now)) for row in self._rows.values()]
+
     def digests_of(self, address: bytes) -> frozenset[bytes]:
         """Return the digests whose last covered block is `address`."""
         return frozenset(self._by_address.get(address, ()))

@@ -73,9 +73,10 @@ class Sidecar:
         self._keeper = ArenaKeeper(volume, ram_bytes)
         self._keeper.on_ready = self._arena_is_ready
         self._keeper.on_failed = self.tell_engine
+        self._keeper.on_progress = self.tell_engine
         self._switching = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._num_evictions = 0
+        self._num_evictions = self._num_share_evictions = 0
         self._is_closing = False
         self._num_disk_evictions = 0
         self._shares = Shares()
@@ -192,6 +193,7 @@ class Sidecar:
         counters, tier = self.counters, self.tier
         counters.attached.set(self.attachment is not None)
         counters.digest_rows.set(self.hints.num_published)
+        counters.arena_allocated.set(self._keeper.allocated_ratio)
         self._show_disk()
         if tier is None:
             self._show_no_tier()
@@ -199,6 +201,7 @@ class Sidecar:
         counters.bytes.set(tier.arena.geometry.file_bytes, tier="ram")
         counters.blocks.set(tier.index.num_sealed, tier="ram", state="sealed")
         counters.blocks.set(tier.index.num_free, tier="ram", state="free")
+        counters.blocks.set(tier.index.parking.num_blocks, tier="ram", state="parked")
         lapsed = len(tier.leases.lapsed)
         counters.leases.set(len(tier.leases) - lapsed)
         counters.quarantined.set(tier.leases.num_quarantined_slots)
@@ -207,6 +210,8 @@ class Sidecar:
     def _count_evictions(self, tier: RamTier) -> None:
         self.counters.evictions.add(tier.index.num_evictions - self._num_evictions, tier="ram")
         self._num_evictions = tier.index.num_evictions
+        self.counters.share_evictions.add(tier.index.num_share_evictions - self._num_share_evictions, tier="ram")
+        self._num_share_evictions = tier.index.num_share_evictions
 
     def _show_disk(self) -> None:
         counters, disk = self.counters, self.disk
@@ -225,7 +230,7 @@ class Sidecar:
         self.counters.leases.set(0)
         self.counters.quarantined.set(0)
         self.counters.bytes.remove(tier="ram")
-        for state in ("sealed", "free"):
+        for state in ("sealed", "free", "parked"):
             self.counters.blocks.remove(tier="ram", state=state)
 
     def spawn(self, work: Coroutine[Any, Any, _Result]) -> "asyncio.Task[_Result]":
@@ -281,11 +286,12 @@ class Sidecar:
         tier = await asyncio.to_thread(
             RamTier, arena, request.namespace, request.codec, time.monotonic, self._keeper.is_lock_free
         )
+        await asyncio.to_thread(tier.warm, self.table.heats())
         if tier.num_damaged_headers:
             self.counters.integrity_failures.add(tier.num_damaged_headers, tier="ram", reason="header")
         self.residency.follow(tier.index)
         tier.set_shares(self._shares.ram)
-        self.tier, self._num_evictions = tier, 0
+        self.tier, self._num_evictions, self._num_share_evictions = tier, 0, 0
         self.disk.set_namespace(request.namespace, request.payload_bytes)
         self.demoter.start(tier)
         self.hints.set_ram_epoch(arena.epoch.hex())
