@@ -22,6 +22,7 @@ async def test_a_look_that_fails_is_not_the_last_one(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(worker, "LOOK_AGAIN_SECONDS", 0.01)
     sidecar = SimpleNamespace(update_gauges=lambda: None, off_reason="")
-    nodes = SimpleNamespace(refresh=refresh)
-    async with worker._looking_again(cast(Any, None), cast(Any, sidecar), cast(Any, nodes)):
+    pool_files, shares = SimpleNamespace(refresh=refresh), SimpleNamespace(refresh=lambda: False)
+    parts = (cast(Any, part) for part in (None, sidecar, pool_files, shares))
+    async with worker._looking_again(*parts):
         await asyncio.wait_for(has_looked_again.wait(), 5)
