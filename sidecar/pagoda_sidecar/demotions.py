@@ -28,11 +28,11 @@ BATCH_BLOCKS = 16
 BATCH_BYTES = 4 * 2**20
 MAX_QUEUED = 4096
 # The share of RAM that is kept on disk ahead of eviction, and of the disk that this may take
-AHEAD_SHARE = 1 / 8
+AHEAD_SHARE = 1 / 4
 DISK_SHARE = 1 / 4
 # Without a change in RAM for so long the disk has time for more than what is due
 QUIET_SECONDS = 2.0
-# How long at least between two looks for victims: many blocks come at once
+# How long at least after a look that found nothing: many blocks come at once
 PACE_SECONDS = 0.02
 RETRY_SECONDS = 0.5
 
@@ -91,6 +91,9 @@ class Demoter:
     async def _work(self, tier: RamTier) -> None:
         """Write one batch, or wait for something to write."""
         batch = self._next(tier)
+        if not batch:
+            self._look_for_victims(tier, is_quiet=False)
+            batch = self._next(tier)
         if batch:
             if not await self._write(tier, batch):
                 await asyncio.sleep(RETRY_SECONDS)
@@ -103,7 +106,8 @@ class Demoter:
                     await self._has_changed.wait()
             is_quiet = not self._has_changed.is_set()
         self._has_changed.clear()
-        self._look_for_victims(tier, is_quiet)
+        if is_quiet:
+            self._look_for_victims(tier, is_quiet=True)
 
     def _next(self, tier: RamTier) -> list[Block]:
         """Take the next blocks to write: parked ones first."""

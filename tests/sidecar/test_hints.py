@@ -63,7 +63,9 @@ class Pod:
     def __init__(self) -> None:
         self.in_ram: set[bytes] = set()
         self.on_disk: set[bytes] = set()
-        self.hints = Hints(DigestTable(lambda: 1000.0), self.in_ram.__contains__, self.on_disk.__contains__)
+        self.hints = Hints(
+            DigestTable(lambda: 1000.0), lambda where: where in self.in_ram, lambda where: where in self.on_disk
+        )
 
     def ram(self, added: tuple[int, ...] = (), removed: tuple[int, ...] = ()) -> None:
         self.in_ram |= {address(value) for value in added}

@@ -138,7 +138,7 @@ class SegmentFolder:
         found = (sequence_of(name) for name in files.names(self.path))
         return sorted(sequence for sequence in found if sequence is not None)
 
-    def skim(self, sequence: int) -> Found:
+    def skim(self, sequence: int, is_newest: bool) -> Found:
         """Read a segment's headers, up to the first that is none; of a torn last record nothing is left."""
         path = self._path(sequence)
         status = files.stat(path)
@@ -159,7 +159,7 @@ class SegmentFolder:
                     break
                 records.append((offset, header))
                 offset = end
-            if records and offset < status.st_size:  # it was open when its writer was killed
+            if records and (is_newest or offset < status.st_size):  # it may have been open when its writer was killed
                 last, header = records[-1]
                 view = aligned(header.payload_bytes)
                 if self._read(descriptor, [Wanted(header.address, last, header.payload_bytes, view)]) != [header]:

@@ -65,7 +65,7 @@ def _ahead(folder: SegmentFolder, threads: DiskThreads, sequences: list[int]) ->
     """Yield one skim after another, with some more under way."""
     under_way: list[Future[Found]] = []
     for sequence in sequences:
-        under_way.append(threads.read(folder.skim, sequence))
+        under_way.append(threads.read(folder.skim, sequence, sequence == sequences[-1]))
         if len(under_way) > NUM_AHEAD:
             yield under_way.pop(0)
     yield from under_way
