@@ -7,7 +7,7 @@ export OMP_WAIT_POLICY := PASSIVE
 export HF_HUB_OFFLINE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format generate bench clean
+.PHONY: help setup demo test check faults format generate bench clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ check: setup ## the inner loop: format, lint, types, contracts, tests without th
 
 test: check ## everything that must hold: check, the stories in e2e/, short forms of the benches
 	@$(ENV)/pytest e2e
+
+faults: setup ## a million operations under random faults (PAGODA_FAULT_OPERATIONS, PAGODA_FAULT_SEED)
+	@$(ENV)/python -m tests.faults.long
 
 format: setup ## put all code into the house's format and mend what the linter can
 	@$(ENV)/ruff format . && $(ENV)/ruff check --fix .

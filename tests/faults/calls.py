@@ -149,7 +149,7 @@ class Caller:
             if behaviour == "slow":
                 time.sleep(0.02)
             copy = bytes(view)
-            right[position] = copy == universe.payload(self._namespace, chain.addresses[position])
+            right[position] = copy == universe.expected(self._namespace, chain.addresses[position])
 
         def cancelled() -> bool:
             nonlocal num_polls

@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import os
 from collections.abc import Sequence
 
 from pagoda_protocol.addresses import chain_addresses
@@ -45,7 +46,7 @@ def chain(family: int, branch: int) -> tuple[bytes, ...]:
 
 @functools.lru_cache(maxsize=8192)
 def payload(namespace_number: int, address: bytes) -> bytes:
-    """What the block must hold, to its last byte."""
+    """What an engine stores under the address."""
     return hashlib.shake_128(b"%d" % namespace_number + address).digest(PAYLOAD_BYTES)
 
 
@@ -61,3 +62,8 @@ def records(family: int, addresses: Sequence[bytes], first: int = 0) -> list[Blo
 def identity(namespace_number: int) -> EngineIdentity:
     """Who an engine of that namespace says it is."""
     return EngineIdentity(namespace(namespace_number), PAYLOAD_BYTES, BLOCK_TOKENS, ("m",), b"t" * 16)
+
+
+def expected(namespace_number: int, address: bytes) -> bytes:
+    """What the block must hold, to its last byte; something else where a test wants to see that this is noticed."""
+    return payload(namespace_number + int("PAGODA_FAULT_ORACLE" in os.environ), address)

@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pagoda_protocol.tenants import digest_secret
@@ -137,12 +137,11 @@ class HookedSidecar:
 class EngineProcess:
     """`python -m tests.faults.engine`, and what it said last."""
 
-    def __init__(self, volume: Path, namespace: int, seed: str, num_threads: int, log: Path) -> None:
-        command = [sys.executable, "-m", "tests.faults.engine", str(volume), str(namespace), seed, str(num_threads)]
+    def __init__(self, words: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, preexec_fn=_die_with_us,
-                env=_environment(),
+                [sys.executable, "-m", "tests.faults.engine", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=errors, preexec_fn=_die_with_us, env=environment,
             )  # fmt: skip
         self.counts: collections.Counter[str] = collections.Counter()
         self.wrongs: list[str] = []
@@ -206,10 +205,12 @@ class World:
         self.engine: EngineProcess | None = None
         self.total: collections.Counter[str] = collections.Counter()  # of engines that have ended
         self.wrongs: list[str] = []
+        self.engine_environment: dict[str, str] = {}
         self._num_threads = num_threads
 
     def start_engine(self, namespace: int, seed: str) -> None:
-        self.engine = EngineProcess(self.sidecar.volume, namespace, seed, self._num_threads, self.folder / "engine.log")
+        words = [str(self.sidecar.volume), str(namespace), seed, str(self._num_threads)]
+        self.engine = EngineProcess(words, _environment() | self.engine_environment, self.folder / "engine.log")
         self.engine.tell("go")
 
     def end_engine(self, is_killed: bool) -> None:
@@ -240,7 +241,7 @@ class World:
 
 
 @contextlib.contextmanager
-def running_world(num_threads: int = 4) -> Iterator[World]:
+def running_world(num_threads: int = 4, environment: Mapping[str, str] | None = None) -> Iterator[World]:
     """Run everything but an engine; nothing is left when the context ends."""
     folder = Path(tempfile.mkdtemp(prefix="pagoda-faults-", dir="/dev/shm"))
     sidecar = HookedSidecar(folder, Steering(folder / "control"))
@@ -252,6 +253,7 @@ def running_world(num_threads: int = 4) -> Iterator[World]:
         ]
         proxies = [stack.enter_context(running_proxy("127.0.0.1", node.port, speaks_meta=True)) for node in nodes]
         world = World(folder, sidecar, nodes, proxies, num_threads)
+        world.engine_environment = dict(environment or {})
         world.write_nodes([True] * len(proxies))
         sidecar.start()
         stack.callback(sidecar.end)
