@@ -24,9 +24,8 @@ def test_e24_minutes_of_random_faults_leave_no_wrong_byte_no_hang_and_no_lease()
             outcome = Storm(world, seed).run(10**9, SECONDS)
         except AssertionError as error:
             raise AssertionError(f"PAGODA_FAULT_SEED={seed}: {error}\n{world.sidecar.log_end()}") from error
-    print(
-        f"seed {seed}: {outcome.num_operations} operations, {outcome.faults.total()} faults in {outcome.seconds:.0f} s"
-    )
+    rate = outcome.num_operations / outcome.seconds
+    print(f"seed {seed}: {outcome.num_operations} operations, {rate:.0f}/s, {outcome.faults.total()} faults")
     assert not outcome.wrongs, f"PAGODA_FAULT_SEED={seed}: {outcome.wrongs}"
     loaded = {name for name in outcome.counts if name.startswith("loaded.")}
     assert loaded == {"loaded.ram", "loaded.disk", "loaded.pool"}, f"a tier was never read from: {outcome.counts}"

@@ -20,7 +20,7 @@ from tests.support.faults.hooks import KILL_POINTS, TORN_POINTS
 from tests.support.faults.mutations import FIELDS, KINDS, RESIGNED_FIELDS, Fault
 
 MAX_ARMED = 24
-HEAVY_SECONDS = 6.0
+HEAVY_SECONDS = 9.0
 SELDOM = ("attached", "lapse", "land", "free")  # points that are not passed many times between two kills
 # Damage that leaves the connection whole: other kinds cost each time a deadline and the node some time
 HARMLESS = ("flip", "resigned", "swap", "truncate", "extend", "miss", "refuse")
