@@ -49,7 +49,7 @@ class Leg:
         if len(self.arrivals) < 2:
             return price
         seconds = (self.arrivals[-1][0] - self.arrivals[0][0]) / (len(self.arrivals) - 1)
-        return LoadPrice(price.latency_seconds, seconds)
+        return LoadPrice(price.latency_seconds, seconds, price.is_seen)
 
     def silent_seconds(self, now: float) -> float:
         """How long nothing has come."""

@@ -10,7 +10,7 @@ brought nothing.
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pagoda_engine.core.tiers import Part
 from pagoda_engine.core.weighing import RETURN_SHARE, SERIAL_SHARE, LoadPrice, Stretch
@@ -28,6 +28,7 @@ class _Tier:
     num_blocks: float = 0.0
     num_in_flight: int = 0
     is_slow: bool = False
+    is_seen: bool = True  # something came when it was last tried
     measured_at: float = 0.0
 
 
@@ -52,7 +53,7 @@ class Prices:
             assert price is not None
             queue = known.num_in_flight * price.block_seconds
             share = RETURN_SHARE if known.is_slow else SERIAL_SHARE
-        return Stretch(part.count, LoadPrice(price.latency_seconds + queue, price.block_seconds), share)
+        return Stretch(part.count, replace(price, latency_seconds=price.latency_seconds + queue), share)
 
     def is_stale(self, tier: str) -> bool:
         """Whether it is long ago that this tier was measured."""
@@ -75,6 +76,8 @@ class Prices:
         """Note a load: the time to its first block, the sum of the gaps between its blocks, their number."""
         with self._lock:
             known = self._of(tier)
+            if not known.is_seen:  # what was noted then was a bound only
+                known.latency_seconds, known.is_seen = None, True
             if num_blocks > 1:
                 known.gap_seconds = _DECAY * known.gap_seconds + gap_seconds
                 known.num_gaps = _DECAY * known.num_gaps + num_blocks - 1
@@ -87,8 +90,8 @@ class Prices:
         """Note a load that has brought nothing for so long."""
         with self._lock:
             known = self._of(tier)
-            if known.latency_seconds is None or seconds > known.latency_seconds:
-                self._set_latency(known, seconds)
+            known.is_seen, known.measured_at = False, self._clock()
+            known.latency_seconds = max(known.latency_seconds or 0.0, seconds)
 
     def block_seconds(self, tier: str) -> float:
         """Return what a block of this tier has cost lately, all in all; 0 while unknown."""
@@ -108,6 +111,7 @@ class Prices:
         known = self._of(tier)
         if known.latency_seconds is None:
             return guess
+        block = 0.0 if guess is None else guess.block_seconds
         if known.num_gaps:
-            return LoadPrice(known.latency_seconds, known.gap_seconds / known.num_gaps)
-        return LoadPrice(known.latency_seconds, 0.0 if guess is None else guess.block_seconds)
+            block = known.gap_seconds / known.num_gaps
+        return LoadPrice(known.latency_seconds, block, known.is_seen)

@@ -24,6 +24,7 @@ class LoadPrice:
 
     latency_seconds: float
     block_seconds: float
+    is_seen: bool = True  # False: the latency is how long nothing came when it was last tried
 
     def seconds(self, num_blocks: int) -> float:
         """Return the time until `num_blocks` have come."""
@@ -147,9 +148,10 @@ def chunk_blocks(race: RaceState, min_blocks: int) -> int:
 
     0: the load will have brought all that is left before the shortest step would be over.
     """
-    latency = 0.0 if race.has_landed else race.load.latency_seconds  # all of it: nobody waits for what only may come
-    left_seconds = latency + race.num_blocks * expected_block_seconds(race)
-    if left_seconds < min(min_blocks, race.num_blocks) * race.compute_block_seconds:
+    wait = 0.0 if race.has_landed else max(0.0, race.load.latency_seconds - race.elapsed_seconds)
+    left_seconds = wait + race.num_blocks * expected_block_seconds(race)
+    is_known = race.has_landed or race.load.is_seen
+    if is_known and left_seconds < min(min_blocks, race.num_blocks) * race.compute_block_seconds:
         return 0
     wanted = math.ceil(expected_computed(race) * _HALVING)
     return min(race.num_blocks, max(min_blocks, wanted))

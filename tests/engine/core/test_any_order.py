@@ -3,13 +3,16 @@
 (E2, E4, E8, E9, E11, E18, E20, E21, E22: their whole kind, on small devices where everything collides.)
 """
 
+import contextlib
 import hashlib
 from dataclasses import replace
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from pagoda_engine.core import loading
 from pagoda_engine.core.request import Crossing
 from pagoda_engine.core.tiers import DigestRow
 from tests.engine.core.bench import SETTINGS, Bench
@@ -55,11 +58,23 @@ class AnyOrder(RuleBasedStateMachine):
         max_store_blocks=st.integers(0, 8),
         growth_blocks=st.integers(0, 1),
         idle_seconds=st.sampled_from([0.1, 2.0, 1e6]),
+        race=st.none() | st.tuples(st.sampled_from([0.0, 0.05, 10.0]), st.integers(1, 8)),
     )
     def begin(
-        self, num_pages, max_batch_tokens, max_sequences, max_preemptions, max_store_blocks, growth_blocks, idle_seconds
+        self,
+        num_pages,
+        max_batch_tokens,
+        max_sequences,
+        max_preemptions,
+        max_store_blocks,
+        growth_blocks,
+        idle_seconds,
+        race,
     ):
+        """`race`: loads are weighed, with what the tiers say that they take and the shortest chunk beside them."""
         self.tiers = FakeTiers()
+        self.tiers.pauses_after_copy = race is not None
+        self.patches = pytest.MonkeyPatch()
         values = replace(
             SETTINGS,
             max_batch_tokens=max_batch_tokens,
@@ -67,11 +82,20 @@ class AnyOrder(RuleBasedStateMachine):
             max_preemptions_per_step=max_preemptions,
             max_store_blocks=max_store_blocks,
             growth_blocks=growth_blocks,
+            weigh_loads=race is not None,
+            load_overhead_seconds=0.0,
         )
         self.settings = values
         self.bench = Bench(num_pages, values, self.tiers)
+        if race is not None:
+            self.tiers.part_seconds, min_chunk_tokens = race
+            self.patches.setattr(loading, "_MIN_CHUNK_TOKENS", min_chunk_tokens)
+            self.bench.runner.before_run = self.pass_time
         self.bench.idle_seconds = idle_seconds
         self.touched_aborts: set[str] = set()
+
+    def pass_time(self, chunks):
+        self.bench.clock.now += 0.01 * sum(len(chunk.tokens) for chunk in chunks)
 
     @rule(some=st.lists(requests, min_size=1, max_size=4))
     def submit(self, some):
@@ -143,6 +167,11 @@ class AnyOrder(RuleBasedStateMachine):
     def teardown(self):
         if not hasattr(self, "bench"):
             return
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.patches.undo)
+            self.end_well()
+
+    def end_well(self):
         self.tiers.is_failing = False
         self.bench.run()
         for name, event in self.bench.events.items():
