@@ -5,6 +5,7 @@ every generation is new, over restarts too. After each step the tier's own invar
 """
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import xxhash
@@ -15,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pagoda_sidecar.arena.file import allocate, open_kept
 from pagoda_sidecar.arena.layout import fixed_geometry
 from pagoda_sidecar.arena.slots.grants import Holder, NewBlock, Run
+from pagoda_sidecar.arena.slots.run import run_of
 from pagoda_sidecar.arena.tier import LEASE_SECONDS, RamTier
 from tests.sidecar.support import NAMESPACE, ROOT, chain
 
@@ -68,15 +70,21 @@ class TierMachine(RuleBasedStateMachine):
         self.touching.setdefault(lease_id, set())
 
     @precondition(lambda self: self.is_engine_alive)
-    @rule(which=st.integers(0, 2), length=st.integers(1, 6))
-    def reserve(self, which: int, length: int) -> None:
+    @rule(which=st.integers(0, 2), length=st.integers(1, 6), tag=st.integers(1, 2))
+    def reserve(self, which: int, length: int, tag: int) -> None:
         addresses = CHAINS[which][:length]
         parents = [ROOT, *addresses]
         lease_id = self.name()
         before = {block.address for block in self.tier.index}
         sealed = {block.address for block in self.tier.index if block.is_sealed}
-        new = [NewBlock(address, parents[i], i, 4, 0) for i, address in enumerate(addresses)]
+        new = [NewBlock(address, parents[i], i, 4, tag) for i, address in enumerate(addresses)]
+        others = {block.address for block in self.tier.index if block.tenant_tag != tag}
+        is_full_share = self.tier.index.shares.is_over(tag, 1)
         reservation = self.tier.reserve(lease_id, self.holder, new)
+        if is_full_share:  # it has made room among its own, from the first block to the last
+            assert others <= {block.address for block in self.tier.index}, "another tenant paid"
+        cap = self.tier.index.shares.caps.get(tag)
+        assert cap is None or not reservation.slots or self.tier.index.shares.num_held[tag] <= cap
         assert len(reservation.slots) + reservation.num_present + reservation.num_refused == len(new)
         for position, block in reservation.slots:
             assert addresses[position] not in sealed
@@ -119,11 +127,44 @@ class TierMachine(RuleBasedStateMachine):
                 content = (block.address * 2)[:PAYLOAD]
                 self.tier.arena.payload(block.slot)[:] = content
                 header = self.tier._header(block, xxhash.xxh3_128_digest(content))
-                assert self.tier.land(block, header)
+                assert self.tier.land(block, replace(header, tenant_tag=2))
+                assert block.tenant_tag == 2
         self.touching[lease_id] = {block.slot for _, block in grant.blocks}
         for _, block in grant.blocks:
             if block.is_sealed and block.is_named:
                 self.tier.index.use(block)
+
+    @rule(which=st.integers(0, 2), position=st.integers(0, 5))
+    def park(self, which: int, position: int) -> None:
+        address = CHAINS[which][position % len(CHAINS[which])]
+        self.tier.park(address)
+        block = self.tier.index.sealed(address)
+        if block is not None:  # its front at least is parked, most recently and so before all others
+            assert [run_of(link).is_parked for link in self.tier.index.chain(block)][-1]
+
+    @rule(which=st.integers(0, 2), position=st.integers(0, 5))
+    def use(self, which: int, position: int) -> None:
+        block = self.tier.index.sealed(CHAINS[which][position % len(CHAINS[which])])
+        if block is not None:
+            self.tier.index.use(block)
+            assert not any(run_of(link).is_parked for link in self.tier.index.chain(block))
+
+    @rule(shares=st.dictionaries(st.integers(1, 2), st.sampled_from([0.1, 0.3, 0.6, 1.0])))
+    def set_shares(self, shares: dict[int, float]) -> None:
+        self.tier.set_shares(shares)
+
+    @rule(limit=st.integers(0, 8))
+    def look_at_victims(self, limit: int) -> None:
+        victims = self.tier.index.next_victims(limit)
+        assert len(victims) <= limit
+        assert len(set(victims)) == len(victims)
+        gone: set[bytes] = set()
+        for block in victims:
+            assert block.is_sealed
+            assert not block.references
+            behind = {other.key for other in self.tier.index if other.index and other.parent == block.key}
+            assert behind <= gone, "a block before its children"
+            gone.add(block.key)
 
     @precondition(lambda self: self.touching)
     @rule(data=st.data())
@@ -177,6 +218,7 @@ class TierMachine(RuleBasedStateMachine):
     def everything_agrees(self) -> None:
         if hasattr(self, "tier"):
             self.tier.check_integrity()
+            assert self.tier.index.parking.num_blocks <= 4, "parked blocks hold more than their part"
             for block in self.tier.index:
                 assert block.is_sealed or block.references
 

@@ -133,6 +133,9 @@ class RamIndex:
         block = Block(address, parent[:KEY_BYTES], index, tokens, slot, tenant_tag=tenant_tag, references=1)
         self.shares.charge(tenant_tag, 1)
         self._forest.add(block)
+        before = self.parent_of(block)
+        if before is not None and run_of(before).is_parked:
+            self._unpark(before)
         return block
 
     def retag(self, block: Block, tenant_tag: int) -> None:
@@ -159,9 +162,8 @@ class RamIndex:
     def use(self, block: Block) -> None:
         """Record a use of the sealed `block` and of its whole chain, which is used with it."""
         block.num_uses += 1
+        self._unpark(block)
         for run in self._forest.runs(block):
-            if self.parking.remove(run):
-                self._push(run)
             self._policy.use(run)
 
     def park(self, block: Block, max_blocks: int) -> None:
@@ -231,6 +233,12 @@ class RamIndex:
             self._nameless.add(block)
         else:
             self._release(block)
+
+    def _unpark(self, block: Block) -> None:
+        """The chain of `block` is used again, or goes on: it is an ordinary one."""
+        for run in self._forest.runs(block):
+            if self.parking.remove(run):
+                self._push(run)
 
     def _make_room(self, tenant_tag: int, parent: bytes, index: int) -> bool:
         kept = self._forest.find(parent[:KEY_BYTES]) if index else None
