@@ -12,11 +12,12 @@ from typing import Any
 from pagoda_protocol.digests import DIGEST_BYTES
 from pagoda_router.errors import HintError
 
-DEVICE, RAM = "device", "ram"
-TIERS = (DEVICE, RAM)
+DEVICE, RAM, DISK = "device", "ram", "disk"
+TIERS = (DEVICE, RAM, DISK)
+_REQUIRED_TIERS = (DEVICE, RAM)
 
-# (tokens, whether on the device, heat): a plain tuple, as there may be hundreds of thousands.
-Row = tuple[int, bool, float]
+# (tokens, tier, heat): a plain tuple, as there may be hundreds of thousands.
+Row = tuple[int, str, float]
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,9 @@ class Load:
     outstanding_seconds: float
     prefill_tokens_per_second: float
     free_work_seconds: float
+    ram_seconds_per_token: float = 0.0
+    """What loading a token from RAM has cost lately; 0 while unknown. Likewise for the disk."""
+    disk_seconds_per_token: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -88,14 +92,14 @@ def _head(document: Mapping[str, Any]) -> Head:
     models, epochs = document.get("models"), document.get("epochs")
     if not isinstance(models, list) or not all(isinstance(model, str) for model in models):
         raise HintError("models: expected a list of names")
-    if not isinstance(epochs, dict) or not set(TIERS) <= set(epochs):
+    if not isinstance(epochs, dict) or not set(_REQUIRED_TIERS) <= set(epochs):
         raise HintError('epochs: expected an object with "device" and "ram"')
     return Head(
         digest_version=_whole(document, "digest_version"),
         models=tuple(models),
         template_digest=_hex(document.get("template_digest"), "template_digest"),
         block_tokens=_whole(document, "block_tokens"),
-        epochs={tier: _epoch_value(epochs[tier], f"epochs.{tier}") for tier in TIERS},
+        epochs={tier: _epoch_value(epochs.get(tier), f"epochs.{tier}") for tier in TIERS},
     )
 
 
@@ -112,19 +116,25 @@ def _row(row: Any) -> tuple[bytes, Row]:
     digest, tokens, tier, heat = row
     if not _is_whole(tokens) or tier not in TIERS or not _is_amount(heat):
         raise HintError(f"set: wrong tokens, tier or heat: {tokens!r}, {tier!r}, {heat!r}")
-    return _digest(digest, "set"), (tokens, tier == DEVICE, float(heat))
+    return _digest(digest, "set"), (tokens, TIERS[TIERS.index(tier)], float(heat))  # one string for all rows of a tier
 
 
 def _epoch(document: Mapping[str, Any]) -> Epoch:
     tier = document.get("tier")
     if tier not in TIERS:
-        raise HintError(f"tier: expected device or ram, found {tier!r}")
+        raise HintError(f"tier: expected one of {', '.join(TIERS)}, found {tier!r}")
     return Epoch(tier, _epoch_value(document.get("epoch"), "epoch"))
 
 
 def _load(document: Mapping[str, Any]) -> Load:
     num_requests = sum(_whole(document, name) for name in ("num_running", "num_waiting"))
-    names = ("outstanding_seconds", "prefill_tokens_per_second", "free_work_seconds")
+    names = (
+        "outstanding_seconds",
+        "prefill_tokens_per_second",
+        "free_work_seconds",
+        "ram_seconds_per_token",
+        "disk_seconds_per_token",
+    )
     values = [document.get(name, 0.0) for name in names]
     for name, value in zip(names, values, strict=True):
         if not _is_amount(value):

@@ -22,6 +22,7 @@ from pagoda_router.work import (
     DEFAULT_PREFILL_TOKENS_PER_SECOND,
     NO_MATCH,
     Match,
+    load_shares,
     prompt_tokens,
 )
 
@@ -90,13 +91,16 @@ class Placer:
     def _view(self, request: Routable, member: Member, usual_speed: float) -> PodView:
         match, degraded = _match(request, member)
         load = _load(member)
+        speed = (load.prefill_tokens_per_second if load is not None else 0.0) or usual_speed
+        ram, disk = (load.ram_seconds_per_token, load.disk_seconds_per_token) if load is not None else (0.0, 0.0)
         return PodView(
             pod=member.pod,
             outstanding_seconds=self._book.outstanding_seconds(member.pod) + member.hints.others_seconds(),
             free_work_seconds=(load.free_work_seconds if load is not None else 0.0) or DEFAULT_FREE_WORK_SECONDS,
-            prefill_tokens_per_second=(load.prefill_tokens_per_second if load is not None else 0.0) or usual_speed,
+            prefill_tokens_per_second=speed,
             match=match,
             degraded=degraded,
+            shares=load_shares(ram, disk, speed),
         )
 
     def _show(self, pod: Pod) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pagoda_router.pods import Pod
-from pagoda_router.work import Match, predicted_seconds
+from pagoda_router.work import NOT_MEASURED, LoadShares, Match, common_match, predicted_seconds
 
 BALANCE_FACTOR = 1.25
 SLOWDOWN_WITHIN_FREE_WORK = 0.2
@@ -53,6 +53,8 @@ class PodView:
     match: Match
     degraded: str | None = None
     """Why its hints are not believed, as a reason; None if they are."""
+    shares: LoadShares = NOT_MEASURED
+    """What loading costs it, as shares of computing."""
 
 
 @dataclass(frozen=True)
@@ -124,8 +126,8 @@ class CacheAware:
         The common part is taken away as tokens, before speeds come in: equal matches must tie however the pods'
         measured speeds differ, or the noise of a measurement would herd all traffic onto one pod.
         """
-        common = min(view.match.saved_tokens for view in pods)
-        extra = [view.match.saved_tokens - common for view in pods]
+        common = common_match([view.match for view in pods])
+        extra = [view.shares.saved_tokens(view.match, common) for view in pods]
         worth = self._block_tokens / 2  # a block in RAM saves a little less than a block
         return [
             tokens / view.prefill_tokens_per_second if tokens > worth else 0.0
@@ -170,7 +172,11 @@ def _reason(request: RequestFacts, pods: Sequence[PodView], saved: Sequence[floa
 
 def _work_seconds(request: RequestFacts, view: PodView) -> float:
     return predicted_seconds(
-        request.num_prompt_tokens, request.num_decode_tokens, view.match, view.prefill_tokens_per_second
+        request.num_prompt_tokens,
+        request.num_decode_tokens,
+        view.match,
+        view.prefill_tokens_per_second,
+        view.shares,
     )
 
 

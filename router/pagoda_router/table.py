@@ -8,7 +8,7 @@ longest ago; a row with heat is passed over once and its heat halved.
 import itertools
 from collections.abc import Mapping
 
-from pagoda_router.messages import DEVICE, RAM, TIERS, Epoch, Head, Row, Rows
+from pagoda_router.messages import DEVICE, DISK, TIERS, Epoch, Head, Row, Rows
 from pagoda_router.requests import Points
 from pagoda_router.work import NO_MATCH, Match
 
@@ -37,7 +37,7 @@ class HintTable:
         for digest, row in message.set.items():
             self._rows.pop(digest, None)
             # A row of a tier that holds nothing is said too early or too late; it is worth nothing either way.
-            if row[0] > 0 and self._epochs[DEVICE if row[1] else RAM] is not None:
+            if row[0] > 0 and self._epochs[row[1]] is not None:
                 self._rows[digest] = row
                 if len(self._rows) > self._capacity:
                     self._shrink()
@@ -50,17 +50,23 @@ class HintTable:
             self._shrink()
 
     def match(self, points: Points) -> Match:
-        """Return the longest known prefix among a request's points, and how much of it lies on the device."""
+        """Return the longest known prefix among a request's points, and how much of it lies in which tier.
+
+        A row says that all before its end is in its tier or a better one.
+        """
         tokens = position = 0
+        above_disk = 0  # tokens on the device or in RAM
         for digest, at in reversed(points):
             row = self._rows.get(digest)
             if row is None:
                 continue
             if tokens == 0:
                 tokens, position = row[0], at
-            if row[1]:
-                return Match(tokens, min(row[0], tokens), position)
-        return Match(tokens, 0, position) if tokens else NO_MATCH
+            if row[1] != DISK and above_disk == 0:
+                above_disk = min(row[0], tokens)
+            if row[1] == DEVICE:
+                return Match(tokens, min(row[0], above_disk), position, tokens - above_disk)
+        return Match(tokens, 0, position, tokens - above_disk) if tokens else NO_MATCH
 
     def rows(self) -> Mapping[bytes, Row]:
         """Return a copy of all rows, for tests and debugging."""
@@ -71,11 +77,10 @@ class HintTable:
         assert len(self._rows) <= self._capacity
         for tier in TIERS:
             if self._epochs[tier] is None:
-                assert not any(row[1] == (tier == DEVICE) for row in self._rows.values())
+                assert not any(row[1] == tier for row in self._rows.values())
 
     def _void(self, tier: str, epoch: str | None) -> None:
-        is_device = tier == DEVICE
-        self._rows = {digest: row for digest, row in self._rows.items() if row[1] != is_device}
+        self._rows = {digest: row for digest, row in self._rows.items() if row[1] != tier}
         self._epochs[tier] = epoch
 
     def _shrink(self) -> None:
@@ -83,11 +88,11 @@ class HintTable:
         num_surplus = len(self._rows) - self._capacity * _SHRUNK_PERCENT // 100
         cold: list[bytes] = []
         hot: dict[bytes, Row] = {}
-        for digest, (tokens, is_device, heat) in self._rows.items():
+        for digest, (tokens, tier, heat) in self._rows.items():
             if len(cold) == num_surplus:
                 break
             if heat >= 2:
-                hot[digest] = (tokens, is_device, heat / 2)
+                hot[digest] = (tokens, tier, heat / 2)
             else:
                 cold.append(digest)
         for digest in (*cold, *hot):

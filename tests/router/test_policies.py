@@ -20,7 +20,7 @@ from pagoda_router.policies import (
     RequestFacts,
     RoundRobin,
 )
-from pagoda_router.work import NO_MATCH, Match, predicted_seconds
+from pagoda_router.work import NO_MATCH, LoadShares, Match, load_shares, predicted_seconds
 
 BLOCK = 16
 SPEED = 400.0
@@ -44,6 +44,10 @@ def device(tokens: int) -> Match:
 
 def ram(tokens: int) -> Match:
     return Match(tokens, 0, tokens * 4)
+
+
+def disk(tokens: int) -> Match:
+    return Match(tokens, 0, tokens * 4, tokens)
 
 
 def cache_aware(seed: int = 0) -> CacheAware:
@@ -166,6 +170,29 @@ def test_less_than_a_block_more_is_worth_nothing() -> None:
     assert len({decision.pod for decision in decisions}) == 2
 
 
+def test_a_pod_is_priced_by_its_own_load_times() -> None:
+    quick, slow = load_shares(1e-5, 1e-4, SPEED), load_shares(1e-3, 1e-2, SPEED)
+    assert (quick.ram, quick.disk, slow.ram, slow.disk) == (0.004, 0.04, 0.4, 1.0)
+    pods = [view(0, match=disk(800), shares=slow), view(1, match=ram(400), shares=slow)]
+    assert cache_aware().choose(REQUEST, pods).pod == pod(1), "a disk slower than computing is worth nothing"
+    pods = [view(0, match=disk(800), shares=quick), view(1, match=ram(400), shares=quick)]
+    assert cache_aware().choose(REQUEST, pods).pod == pod(0)
+    assert cache_aware().choose(REQUEST, [view(0, match=disk(800)), view(1, match=ram(800))]).pod == pod(1)
+
+
+def test_equal_matches_tie_however_the_prices_differ() -> None:
+    shares = [load_shares(ram_seconds, 3 * ram_seconds, SPEED) for ram_seconds in (1e-6, 1e-4, 1e-3)]
+    for match in (ram(800), disk(800), Match(800, 100, 3200, 300)):
+        pods = [view(index, match=match, shares=one) for index, one in enumerate(shares)]
+        chosen = {cache_aware(seed).choose(REQUEST, pods).pod for seed in range(40)}
+        assert len(chosen) == 3
+
+
+def test_a_disk_never_seems_quicker_than_ram() -> None:
+    assert load_shares(1e-3, 1e-5, SPEED) == load_shares(1e-3, 1e-3, SPEED)
+    assert load_shares(0.0, 0.0, SPEED) == LoadShares()
+
+
 @pytest.mark.parametrize(
     ("pods", "request_reason", "reason"),
     [
@@ -207,7 +234,7 @@ def test_a_chosen_pod_is_within_the_bound_or_the_least_loaded(pods: list[PodView
     request = RequestFacts(1000, 64)
     decision = cache_aware(seed).choose(request, pods)
     chosen = next(view for view in pods if view.pod == decision.pod)
-    work = predicted_seconds(1000, 64, chosen.match, chosen.prefill_tokens_per_second)
+    work = predicted_seconds(1000, 64, chosen.match, chosen.prefill_tokens_per_second, chosen.shares)
     total = sum(view.outstanding_seconds for view in pods) + work
     within = chosen.outstanding_seconds + work <= max(chosen.free_work_seconds, BALANCE_FACTOR * total / len(pods)) * (
         1 + 1e-9

@@ -14,12 +14,12 @@ from pagoda_protocol.live import LiveSettings
 from pagoda_protocol.tenants import Tenants
 from pagoda_router.errors import HintError
 from pagoda_router.hints import PodHints
-from pagoda_router.messages import Epoch, Head, Rows
+from pagoda_router.messages import TIERS, Epoch, Head, Rows
 from pagoda_router.requests import Digester
 from pagoda_router.table import HintTable
 from pagoda_router.work import NO_MATCH, Match
 
-HEAD = Head(DIGEST_VERSION, ("tiny",), b"\1" * 16, 16, {"device": "d", "ram": "r"})
+HEAD = Head(DIGEST_VERSION, ("tiny",), b"\1" * 16, 16, {"device": "d", "ram": "r", "disk": "k"})
 
 
 def digest(number: int) -> bytes:
@@ -27,30 +27,30 @@ def digest(number: int) -> bytes:
 
 
 rows = st.dictionaries(
-    st.integers(0, 20).map(digest), st.tuples(st.integers(1, 500), st.booleans(), st.floats(0, 9)), max_size=6
+    st.integers(0, 20).map(digest), st.tuples(st.integers(1, 500), st.sampled_from(TIERS), st.floats(0, 9)), max_size=6
 )
 messages = st.one_of(
     st.builds(Rows, rows, st.lists(st.integers(0, 20).map(digest), max_size=4).map(tuple)),
-    st.builds(Epoch, st.sampled_from(["device", "ram"]), st.sampled_from(["a", "b", None])),
+    st.builds(Epoch, st.sampled_from(TIERS), st.sampled_from(["a", "b", None])),
 )
 
 
 @given(st.lists(messages, max_size=40), st.integers(1, 30))
 def test_the_table_is_the_plain_model_as_far_as_it_has_room(steps: list[Rows | Epoch], capacity: int) -> None:
     table = HintTable(HEAD, capacity)
-    model: dict[bytes, tuple[int, bool]] = {}
+    model: dict[bytes, tuple[int, str]] = {}
     epochs: dict[str, str | None] = dict(HEAD.epochs)
     for step in steps:
         table.apply(step)
         if isinstance(step, Epoch):
             epochs[step.tier] = step.epoch
-            model = {key: row for key, row in model.items() if row[1] != (step.tier == "device")}
+            model = {key: row for key, row in model.items() if row[1] != step.tier}
         else:
             for key in [*step.drop, *step.set]:
                 model.pop(key, None)
-            for key, (tokens, is_device, _) in step.set.items():
-                if epochs["device" if is_device else "ram"] is not None:
-                    model[key] = (tokens, is_device)
+            for key, (tokens, tier, _) in step.set.items():
+                if epochs[tier] is not None:
+                    model[key] = (tokens, tier)
         held = {key: row[:2] for key, row in table.rows().items()}
         assert held.items() <= model.items()
         if capacity > 20:
@@ -62,28 +62,53 @@ def test_the_longest_known_digest_counts_and_the_device_part_of_it() -> None:
     table = HintTable(HEAD, 100)
     points = tuple((digest(i), 512 * i) for i in range(1, 6))
     assert table.match(points) == NO_MATCH
-    table.apply(Rows({digest(1): (100, True, 0), digest(2): (200, True, 0), digest(4): (400, False, 0)}, ()))
+    table.apply(Rows({digest(1): (100, "device", 0), digest(2): (200, "device", 0), digest(4): (400, "ram", 0)}, ()))
     assert table.match(points) == Match(400, 200, 2048)
     assert table.match(points[:2]) == Match(200, 200, 1024)
     table.apply(Epoch("device", "d2"))
     assert table.match(points) == Match(400, 0, 2048)
 
 
+def test_what_lies_on_disk_alone_is_told_apart_from_what_lies_in_ram_or_better() -> None:
+    table = HintTable(HEAD, 100)
+    points = tuple((digest(i), 512 * i) for i in range(1, 6))
+    table.apply(Rows({digest(4): (400, "disk", 0)}, ()))
+    assert table.match(points) == Match(400, 0, 2048, 400)
+    table.apply(Rows({digest(2): (200, "ram", 0)}, ()))
+    assert table.match(points) == Match(400, 0, 2048, 200)
+    table.apply(Rows({digest(1): (100, "device", 0)}, ()))
+    assert table.match(points) == Match(400, 100, 2048, 200)
+    table.apply(Rows({digest(4): (400, "device", 0)}, ()))
+    assert table.match(points) == Match(400, 400, 2048, 0)
+    table.apply(Rows({digest(5): (500, "disk", 0)}, ()))
+    table.apply(Epoch("disk", None))
+    assert table.match(points) == Match(400, 400, 2048, 0)
+
+
+def test_a_sidecar_that_knows_of_no_disk_is_understood() -> None:
+    hints = opened()
+    hints.feed(line(8, type="rows", set=[["ab" * 16, 160, "disk", 1]]))
+    assert hints.num_rows == 0, "a tier without an epoch holds nothing"
+    hints.feed(line(9, type="epoch", tier="disk", epoch="d"))
+    hints.feed(line(10, type="rows", set=[["ab" * 16, 160, "disk", 1]]))
+    assert hints.num_rows == 1
+
+
 def test_over_capacity_the_hot_rows_stay_for_a_while() -> None:
     table = HintTable(HEAD, 100)
-    table.apply(Rows({digest(i): (16, True, 50.0) for i in range(20)}, ()))
+    table.apply(Rows({digest(i): (16, "device", 50.0) for i in range(20)}, ()))
     for start in range(100, 400, 50):
-        table.apply(Rows({digest(i): (16, True, 0.0) for i in range(start, start + 50)}, ()))
+        table.apply(Rows({digest(i): (16, "device", 0.0) for i in range(start, start + 50)}, ()))
         table.check_integrity()
         assert all(digest(i) in table.rows() for i in range(20))
     for start in range(1000, 9000, 50):
-        table.apply(Rows({digest(i): (16, True, 0.0) for i in range(start, start + 50)}, ()))
+        table.apply(Rows({digest(i): (16, "device", 0.0) for i in range(start, start + 50)}, ()))
     assert not any(digest(i) in table.rows() for i in range(20))  # heat that is not said again cools
 
 
 def test_over_capacity_hot_rows_alone_go_by_age() -> None:
     table = HintTable(HEAD, 100)
-    table.apply(Rows({digest(i): (16, True, 50.0) for i in range(101)}, ()))
+    table.apply(Rows({digest(i): (16, "device", 50.0) for i in range(101)}, ()))
     assert set(table.rows()) == {digest(i) for i in range(11, 101)}
     table.resize(10)
     assert set(table.rows()) == {digest(i) for i in range(92, 101)}
@@ -201,7 +226,7 @@ def test_reported_work_counts_as_far_as_it_is_others_and_drains() -> None:
     [
         ({"type": "rows", "set": [["ab", 1, "device", 1]]}, "set"),
         ({"type": "rows", "set": [["ab" * 16, -1, "device", 1]]}, "tokens"),
-        ({"type": "rows", "set": [["ab" * 16, 1, "disk", 1]]}, "tier"),
+        ({"type": "rows", "set": [["ab" * 16, 1, "pool", 1]]}, "tier"),
         ({"type": "rows", "set": [["ab" * 16, 1, "ram", None]]}, "heat"),
         ({"type": "rows", "set": {}}, "set"),
         ({"type": "rows", "drop": ["xy"]}, "drop"),
