@@ -13,8 +13,9 @@ class PoolSettings:
     operation_seconds: float = 0.5
     """Longest silence of a node that owes an answer, and longest wait for a free connection to it."""
 
-    min_bytes_per_second: float = 50e6
-    """Bandwidth below which a node is of no use: a whole exchange may take `operation_seconds` + bytes ÷ this."""
+    min_bytes_per_second: float = 2e6
+    """Bandwidth below which a node is of no use: a whole exchange may take `operation_seconds` + bytes ÷ this. Low, since
+    an engine that computes beside a slow load gains from any pace, and cancels what comes too late."""
 
     connections_per_operation: int = 2
     """Connections per node and kind of operation (probe, fetch, store), so that stores never hold up loads."""
