@@ -15,9 +15,12 @@ BENCHES = {
     "overhead": "throughput with all tiers against without, nothing to reuse",
     "idle": "idle sessions that a small device carries with tiers and without, and how they come back",
     "multi-turn": "TTFT of conversations and of questions on shared documents, with tiers and without",
+    "gate": "TTFT from a throttled or dead pool: weighed, always loaded, never loaded, no cache",
     "blackhole": "TTFT with a pool that never answers, against none",
     "lookup": "p99 of Lookup while stores run at full speed, against idle",
+    "codecs": "bytes, speed and quality of each codec below the device",
     "pool": "set and get over the pool client against pymemcache",
+    "eviction": "usable hits of the RAM tier's policy on four traces against LRU and the best possible cache",
 }
 
 

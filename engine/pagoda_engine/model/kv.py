@@ -29,6 +29,7 @@ class PagedKV:
         """Fill `num_pages` pages of `shape` with zeros; `codec` says what they look like below the device."""
         self.num_pages = num_pages
         self.block_tokens = shape.block_tokens
+        self.shape = shape
         self.codec = codec
         self.payload_bytes = codec.payload_bytes
         self._rows_per_layer = 2 * shape.num_kv_heads  # block rows of one layer in one page

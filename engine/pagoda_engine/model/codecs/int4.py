@@ -15,7 +15,8 @@ of 8 by 4 bits and thus exact, so that it does not matter whether a compiler fus
 
 import torch
 
-from pagoda_engine.model.codecs.arithmetic import floats, tamed, workspace
+from pagoda_engine.model.codecs.arithmetic import floats, is_tame, tamed, workspace
+from pagoda_engine.model.codecs.fused import is_fused
 from pagoda_engine.model.codecs.int8 import scale_into
 from pagoda_engine.model.codecs.interface import LARGEST, SMALLEST, Codec, PageShape
 from pagoda_engine.model.codecs.nibbles import check_channels, pack, unpack
@@ -58,6 +59,12 @@ class Int4Codec(Codec):
 
     def _encode(self, pages: torch.Tensor, payloads: torch.Tensor) -> bool:
         """Encode pages that are tame and return True, else return False."""
+        if is_fused(pages):
+            from pagoda_engine.model.codecs import triton_int4
+
+            largest = triton_int4.encode(pages, *self._sections(payloads))
+            self.layout.clear_gaps(payloads)
+            return is_tame(largest, torch.float32)
         least, greatest = self._ends(pages)  # (n, L, H, D + T), fp32
         if not bool((torch.maximum(-least, greatest) <= LARGEST).all()):
             return False
@@ -70,6 +77,10 @@ class Int4Codec(Codec):
         pack(codes, self.layout.view(payloads, "codes"))
         self.layout.clear_gaps(payloads)
         return True
+
+    def _sections(self, payloads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        view = self.layout.view
+        return view(payloads, "codes"), view(payloads, "least"), view(payloads, "greatest")
 
     def _ends(self, pages: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         n, layers, _, heads, tokens, channels = pages.shape
@@ -90,6 +101,11 @@ class Int4Codec(Codec):
 
     def decode(self, payloads: torch.Tensor, pages: torch.Tensor) -> None:
         """Weigh the ends by the codes; see `Codec.decode`."""
+        if is_fused(pages):
+            from pagoda_engine.model.codecs import triton_int4
+
+            triton_int4.decode(*self._sections(payloads), pages)
+            return
         channels = self._channels
         upper = floats(pages)
         lower = workspace("lower", pages.shape, pages.device, torch.float32)

@@ -19,6 +19,7 @@ from pagoda_engine.model.codecs.arithmetic import (
     tamed,
     workspace,
 )
+from pagoda_engine.model.codecs.fused import is_fused
 from pagoda_engine.model.codecs.interface import Codec, PageShape
 from pagoda_engine.model.codecs.payload import PayloadLayout
 
@@ -47,6 +48,8 @@ class Int8Codec(Codec):
 
     def _encode(self, pages: torch.Tensor, payloads: torch.Tensor) -> bool:
         """Encode pages that are tame and return True, else return False."""
+        if is_fused(pages):
+            return self._encode_fused(pages, payloads)
         channels = self._shape.head_dim
         peaks = self.layout.view(payloads, "peaks")  # (n, L, H, D + T)
         largest = workspace("largest", peaks.shape, pages.device, magnitude_dtype(pages.dtype))
@@ -63,8 +66,23 @@ class Int8Codec(Codec):
         self.layout.clear_gaps(payloads)
         return True
 
+    def _sections(self, payloads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.layout.view(payloads, "codes"), self.layout.view(payloads, "peaks")
+
+    def _encode_fused(self, pages: torch.Tensor, payloads: torch.Tensor) -> bool:
+        from pagoda_engine.model.codecs import triton_int8
+
+        largest = triton_int8.encode(pages, *self._sections(payloads))
+        self.layout.clear_gaps(payloads)
+        return is_tame(largest, torch.float32)
+
     def decode(self, payloads: torch.Tensor, pages: torch.Tensor) -> None:
         """Multiply codes by their steps; see `Codec.decode`."""
+        if is_fused(pages):
+            from pagoda_engine.model.codecs import triton_int8
+
+            triton_int8.decode(*self._sections(payloads), pages)
+            return
         values = pages if pages.dtype == torch.float32 else floats(pages)
         values.copy_(self.layout.view(payloads, "codes"))
         scale_into(values, values, self.layout.view(payloads, "peaks").float() / LEVELS, self._shape.head_dim)
