@@ -94,7 +94,7 @@ class Mischief:
         self._heavy_at = time.monotonic() + HEAVY_SECONDS
         self._kills = Deck(self._random, kills_of_all())
         self._fields = {kind: Deck(self._random, fields) for kind, fields in _FIELDS.items()}
-        self._arena_fields = Deck(self._random, FIELDS)
+        self._arena_fields = Deck(self._random, [*FIELDS, *["payload"] * len(FIELDS)])
         self._disk_deck = Deck(self._random, DISK_FAULTS)
 
     def begin(self) -> None:
@@ -151,7 +151,9 @@ class Mischief:
         return Fault(where, kind, field, self._random.randrange(2**16))
 
     def _flip_arena(self) -> None:
-        flips = [(self._arena_fields.deal(), self._random.randrange(2**16), self._random.random()) for _ in range(3)]
+        # Mostly in blocks that came lately: they are those that are asked for again
+        places = [1 - self._random.random() ** 2 * 0.999 - 0.0005 for _ in range(4)]
+        flips = [(self._arena_fields.deal(), self._random.randrange(2**16), place) for place in places]
         self._world.sidecar.steering.flip(flips)
 
     def _slow_node(self) -> None:

@@ -117,8 +117,9 @@ def _look_at_each_tick(control: Control) -> None:
             if not control.has_violation:
                 logging.getLogger(__name__).exception("integrity: %s", _slots(self.tier))
             control.violation(f"check_integrity: {error!r}")
+        flipped: set[int] = set()
         for field, bit, where in control.flips():
-            _flip(control, self.tier, field, bit, where)
+            _flip(control, self.tier, (field, bit, where), flipped)
 
     Sidecar.update_gauges = hooked  # type: ignore[method-assign]
 
@@ -133,11 +134,14 @@ def _slots(tier: RamTier) -> str:
     return f"lost {lost}, twice {[block for block in holders if block.slot in twice]}, free {twice & set(index._free)}"
 
 
-def _flip(control: Control, tier: RamTier, field: str, bit: int, where: float) -> None:
+def _flip(control: Control, tier: RamTier, flip: tuple[str, int, float], flipped: set[int]) -> None:
+    """Flip one bit of a sealed slot, of none twice: the second flip of a bit would mend it."""
+    field, bit, where = flip
     blocks: list[Block] = [block for block in tier.index if block.is_sealed]
-    if not blocks:
+    block = blocks[int(where * len(blocks))] if blocks else None
+    if block is None or block.slot in flipped:
         return
-    block = blocks[int(where * len(blocks))]
+    flipped.add(block.slot)
     if field == "payload":
         target = tier.arena.payload(block.slot)
         offset, size = 0, len(target)
