@@ -23,7 +23,7 @@ def test_e24_minutes_of_random_faults_leave_no_wrong_byte_no_hang_and_no_lease()
         try:
             outcome = Storm(world, seed).run(10**9, SECONDS)
         except AssertionError as error:
-            raise AssertionError(f"PAGODA_FAULT_SEED={seed}: {error}\n{world.sidecar.log_end()}") from error
+            raise AssertionError(f"PAGODA_FAULT_SEED={seed}: {error}\n{world.describe()}") from error
     rate = outcome.num_operations / outcome.seconds
     print(f"seed {seed}: {outcome.num_operations} operations, {rate:.0f}/s, {outcome.faults.total()} faults")
     assert not outcome.wrongs, f"PAGODA_FAULT_SEED={seed}: {outcome.wrongs}"

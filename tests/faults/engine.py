@@ -8,7 +8,9 @@ It is meant to be killed at any moment.
 """
 
 import contextlib
+import faulthandler
 import json
+import signal
 import sys
 import threading
 import time
@@ -102,6 +104,7 @@ def say(message: dict[str, object]) -> None:
 
 def main(volume: str, namespace: str, seed: str, num_threads: str) -> None:
     """Follow stdin to its end."""
+    faulthandler.register(signal.SIGUSR1)
     engine = Engine(Path(volume), int(namespace), seed, int(num_threads))
 
     def report() -> None:

@@ -35,18 +35,11 @@ def main() -> int:
         try:
             outcome = Storm(world, seed, show).run(wanted, LONGEST_SECONDS)
         except AssertionError as error:
-            sys.stdout.write(f"done: {world.sidecar.steering.done()[-40:]}\n")
-            sys.stdout.write((world.folder / "engine.log").read_text()[-5000:])
-            sys.stdout.write(f"FAILED (PAGODA_FAULT_SEED={seed}): {error}\n{world.sidecar.metrics()}\n")
-            sys.stdout.write(world.sidecar.log_end(100) + "\n")
+            sys.stdout.write(f"FAILED (PAGODA_FAULT_SEED={seed}): {error}\n{world.describe()}\n")
             return 1
         for title, counts in (("calls", outcome.counts), ("faults", outcome.faults)):
             sys.stdout.write(f"{title}: {dict(sorted(counts.items()))}\n")
         show(outcome)
-        if os.environ.get("KEEP"):
-            import shutil
-
-            shutil.copytree(world.folder, "/tmp/faults-kept", dirs_exist_ok=True, ignore=lambda *a: ["tier.sock"])
         missing = names_of_all() - set(outcome.faults) if wanted >= FULL_RUN_OPERATIONS else set()
         for line in [*outcome.wrongs, *(f"never done: {name}" for name in sorted(missing))]:
             sys.stdout.write(f"FAILED (PAGODA_FAULT_SEED={seed}): {line}\n")

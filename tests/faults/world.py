@@ -228,6 +228,23 @@ class World:
         engine = self.engine.wrongs if self.engine is not None else []
         return [*self.wrongs, *engine, *self.sidecar.steering.violations()]
 
+    def describe(self) -> str:
+        """Where everybody stands, for a failure's message: books, faults, stacks, ends of logs."""
+        self.sidecar.signal_worker(signal.SIGUSR1)
+        if self.engine is not None:
+            self.engine.process.send_signal(signal.SIGUSR1)
+        time.sleep(1.0)
+        books = {name: value for name, value in self.sidecar.metrics().items() if "_created" not in name}
+        engine_log = (self.folder / "engine.log").read_text(errors="replace")[-8000:]
+        worker = self.sidecar.worker
+        state = Path(f"/proc/{worker}/status").read_text().splitlines()[2] if worker else "none"
+        return "\n".join(
+            (
+                f"books {books}", f"last faults {self.sidecar.steering.done()[-40:]}", f"worker {worker} {state}",
+                f"sidecar's log\n{self.sidecar.log_end(200)}", f"engine's log\n{engine_log}",
+            )
+        )  # fmt: skip
+
     def write_nodes(self, present: list[bool]) -> None:
         """Write pool-nodes.json with those nodes that are present."""
         entries = [

@@ -7,6 +7,7 @@ disk            see `disk_hooks`
 times           leases, retries and looks short, so that minutes hold what days would
 """
 
+import faulthandler
 import functools
 import gc
 import logging
@@ -52,6 +53,7 @@ TORN_POINTS = ("invalidate", "seal")
 def install(folder: str) -> None:
     """Hook everything; called once, before the worker's `main`."""
     control = Control(Path(folder))
+    faulthandler.register(signal.SIGUSR1)  # says where every thread is, into the log
     _shorten_times()
     for point, (owner, name) in KILL_POINTS.items():
         setattr(owner, name, _killing(control, point, getattr(owner, name)))
