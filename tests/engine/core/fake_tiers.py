@@ -17,7 +17,8 @@ from tests.engine.core.oracle import BLOCK_TOKENS
 class FakeTiers:
     """RAM and pool; as in the sidecar, what is in RAM is not stored again."""
 
-    def __init__(self) -> None:
+    def __init__(self, payload_bytes: int = 8 * BLOCK_TOKENS) -> None:
+        self.payload_bytes = payload_bytes
         self.attached = True
         self.has_ram = True
         self.on_attach: Callable[[], None] | None = None
@@ -109,7 +110,7 @@ class FakeTiers:
             elif self.is_refusing:
                 refused += 1
             else:
-                payload = bytearray(8 * BLOCK_TOKENS)
+                payload = bytearray(self.payload_bytes)
                 source(position, memoryview(payload))
                 self._step()
                 self.ram[block.address] = bytes(payload)
