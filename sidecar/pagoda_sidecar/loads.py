@@ -180,6 +180,11 @@ class Loads:
                 tasks.create_task(self._read(work))
             if work.fetches:
                 tasks.create_task(self._fetch(work, work.fetches))
+            if work.joined:
+                tasks.create_task(self._await_joined(work))
+
+    async def _await_joined(self, work: _Work) -> None:
+        """Tell of what another load fetches as it lands: an engine takes blocks in order, these may be its first."""
         for position, block, landing in work.joined:
             source = None if landing is None else await asyncio.shield(landing)
             if source is not None:

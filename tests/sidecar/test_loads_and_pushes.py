@@ -122,6 +122,20 @@ async def test_two_loads_of_one_chain_fetch_it_once(pods: tuple[Pod, Pod]) -> No
     assert one.pool.num_fetched == 4
 
 
+async def test_a_block_that_another_load_fetches_is_told_of_as_it_lands(pods: tuple[Pod, Pod]) -> None:
+    """Not after all of our own: who loads from the end waits for the end first."""
+    one, other = pods
+    addresses = chain(6)
+    one.store(addresses)
+    await drain(one)
+    other.pool.delay = 0.02
+    await_first = other.loads.start(other.tier, "a", HOLDER, Run(addresses, ROOT, 5, 6), False)
+    said = await events(other.start("b", addresses, is_back_first=True))
+    assert said.index(("pool", 5)) < len(said) - 1
+    assert sorted(position for _, position in said) == list(range(6))
+    assert await events(await_first) == [("pool", 5)]
+
+
 async def test_what_does_not_come_is_missed_and_its_slot_is_free_after_the_settlement(pods: tuple[Pod, Pod]) -> None:
     one, _ = pods
     addresses = chain(4)

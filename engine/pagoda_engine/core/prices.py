@@ -16,6 +16,8 @@ from pagoda_engine.core.tiers import Part
 from pagoda_engine.core.weighing import RETURN_SHARE, SERIAL_SHARE, LoadPrice, Stretch
 
 _DECAY = 0.5  # per load: about the last two count, so that a tier that changes is known after a few
+_MIN_SAMPLE = 4  # gaps that tell a pace by themselves
+_CHANGE = 2.0  # so many times faster or slower than believed, a tier is another one now: nothing before counts
 _STALE_SECONDS = 5.0  # after which a tier that was too slow is tried again
 
 
@@ -79,6 +81,9 @@ class Prices:
             if not known.is_seen:  # what was noted then was a bound only
                 known.latency_seconds, known.is_seen = None, True
             if num_blocks > 1:
+                if num_blocks > _MIN_SAMPLE and _has_changed(known, gap_seconds / (num_blocks - 1)):
+                    known.gap_seconds = known.num_gaps = 0.0
+                    known.latency_seconds = None
                 known.gap_seconds = _DECAY * known.gap_seconds + gap_seconds
                 known.num_gaps = _DECAY * known.num_gaps + num_blocks - 1
             block = known.gap_seconds / known.num_gaps if known.num_gaps else 0.0
@@ -115,3 +120,10 @@ class Prices:
         if known.num_gaps:
             block = known.gap_seconds / known.num_gaps
         return LoadPrice(known.latency_seconds, block, known.is_seen)
+
+
+def _has_changed(known: _Tier, block_seconds: float) -> bool:
+    if not known.num_gaps:
+        return False
+    believed = known.gap_seconds / known.num_gaps
+    return not believed / _CHANGE <= block_seconds <= believed * _CHANGE

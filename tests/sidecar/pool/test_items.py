@@ -72,7 +72,7 @@ def test_the_defaults_are_those_that_were_measured_with() -> None:
     assert dataclasses.asdict(PoolSettings()) == {
         "connect_seconds": 0.5,
         "operation_seconds": 0.5,
-        "min_bytes_per_second": 50e6,
+        "min_bytes_per_second": 2e6,
         "connections_per_operation": 2,
         "window_bytes": 16 << 20,
         "retry_seconds": 1.0,
