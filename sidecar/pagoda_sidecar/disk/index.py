@@ -94,7 +94,8 @@ class DiskIndex:
             self.remove(entry)
         self.segments.clear()
         self._coldest = {tag: [] for tag in self._limits}
-        self._growth = 2.0 ** (1.0 / max(1.0, half_life))
+        self._weight = 1.0
+        self._growth = 2.0 ** (1.0 / max(8.0, half_life))  # no batch is many half-lives
 
     def open_segment(self, sequence: int, file_bytes: int) -> Segment:
         """Take note of a segment."""
@@ -111,7 +112,7 @@ class DiskIndex:
         link = self.chains.add(DISK, header.address, header.parent, header.index)
         if link is None:
             return None
-        heat = self._tick() * max(1, min(uses, MAX_USES))
+        heat = self._weight * max(1, min(uses, MAX_USES))
         after = (self._entries.get(child.address) for child in self.chains.children(link))
         heat = max([heat, *(one.heat for one in after if one is not None)])
         if former is not None:
@@ -125,6 +126,16 @@ class DiskIndex:
         self._remember_coldness(entry)
         self.on_presence(header.address, True)
         return entry
+
+    def advance(self, num_uses: int) -> None:
+        """Let time pass: uses and stores from now on weigh more than those before.
+
+        Records that are added between two calls are of one time; were they not, each would have to lift all that lies
+        before it.
+        """
+        self._weight *= self._growth**num_uses
+        if self._weight > _MAX_WEIGHT:
+            self._rescale()
 
     def move(self, entry: Entry, segment: Segment, offset: int) -> None:
         """Take note that the record was written again, there."""
@@ -160,11 +171,11 @@ class DiskIndex:
         link = self.chains.get(address)
         if link is None:
             return
-        weight = self._tick()
         for one in self.chains.upwards(link):
             entry = self._entries.get(one.address)
             if entry is not None:
-                self._warm(entry, weight)
+                self._warm(entry, self._weight)
+        self.advance(1)
 
     def rooted(self, link: Link) -> None:
         """Take note that a link became reachable or no longer is."""
@@ -297,12 +308,6 @@ class DiskIndex:
             heap[:] = [one for one in heap if one[3].is_live]
             heapq.heapify(heap)
         heapq.heappush(heap, (entry.heat, -entry.link.index, next(self._order), entry))
-
-    def _tick(self) -> float:
-        self._weight *= self._growth
-        if self._weight > _MAX_WEIGHT:
-            self._rescale()
-        return self._weight
 
     def _rescale(self) -> None:
         for entry in self:

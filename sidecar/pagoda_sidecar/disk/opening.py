@@ -78,3 +78,4 @@ async def _take(index: DiskIndex, found: Found, file_bytes: int, namespace: byte
             index.add(header, segment, offset)
         if number % RECORDS_PER_TURN == RECORDS_PER_TURN - 1:
             await asyncio.sleep(0)
+    index.advance(len(found.records))

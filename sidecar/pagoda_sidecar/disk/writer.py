@@ -92,6 +92,7 @@ class SegmentWriter:
             segment = self._open.segment
             for number, (record, offset) in enumerate(zip(batch, offsets, strict=True), position):
                 is_stored[number] = self._index.add(record.header, segment, offset, record.uses) is not None
+            self._index.advance(len(batch))
             position += len(batch)
 
     async def close(self) -> None:
