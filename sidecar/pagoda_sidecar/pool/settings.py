@@ -14,7 +14,7 @@ class PoolSettings:
     """Longest silence of a node that owes an answer, and longest wait for a free connection to it."""
 
     min_bytes_per_second: float = 2e6
-    """Bandwidth below which a node is of no use: a whole exchange may take `operation_seconds` + bytes ÷ this. Low, since
+    """Bandwidth below which a node is of no use: a whole exchange may take `operation_seconds` + bytes ÷ this. Low:
     an engine that computes beside a slow load gains from any pace, and cancels what comes too late."""
 
     connections_per_operation: int = 2
