@@ -54,8 +54,8 @@ def _die_with_us() -> None:
 class HookedSidecar:
     """`python -m tests.support.faults.sidecar` on a volume of its own."""
 
-    def __init__(self, folder: Path, steering: Steering) -> None:
-        self.folder, self.steering = folder, steering
+    def __init__(self, folder: Path, steering: Steering, disk_bytes: int) -> None:
+        self.folder, self.steering, self.num_disk_bytes = folder, steering, disk_bytes
         self.volume = folder / "volume"
         self.disk = folder / "disk"
         self.nodes_file = folder / "settings" / "pool-nodes.json"
@@ -72,7 +72,7 @@ class HookedSidecar:
         arguments = {
             "--name": "p", "--host": "127.0.0.1", "--port": self.port, "--volume": self.volume,
             "--secret-dir": self.folder / "secret", "--settings-dir": self.folder / "settings",
-            "--ram-bytes": RAM_BYTES, "--disk-dir": self.disk, "--disk-bytes": DISK_BYTES,
+            "--ram-bytes": RAM_BYTES, "--disk-dir": self.disk, "--disk-bytes": self.num_disk_bytes,
         }  # fmt: skip
         command = [sys.executable, "-m", "tests.support.faults.sidecar"]
         command += [str(part) for pair in arguments.items() for part in pair]
@@ -258,10 +258,12 @@ class World:
 
 
 @contextlib.contextmanager
-def running_world(num_threads: int = 4, environment: Mapping[str, str] | None = None) -> Iterator[World]:
+def running_world(
+    num_threads: int = 4, environment: Mapping[str, str] | None = None, disk_bytes: int = DISK_BYTES
+) -> Iterator[World]:
     """Run everything but an engine; nothing is left when the context ends."""
     folder = Path(tempfile.mkdtemp(prefix="pagoda-faults-", dir="/dev/shm"))
-    sidecar = HookedSidecar(folder, Steering(folder / "control"))
+    sidecar = HookedSidecar(folder, Steering(folder / "control"), disk_bytes)
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, folder)
         nodes = [
