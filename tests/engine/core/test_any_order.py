@@ -135,6 +135,14 @@ class AnyOrder(RuleBasedStateMachine):
     def wait(self, seconds):
         self.bench.clock.now += seconds
 
+    @rule()
+    def rest(self):
+        """All that is under way ends, and whoever is idle may go."""
+        for _ in range(3):
+            self.bench.finish_jobs()
+            self.step()
+            self.bench.clock.now += 2.0
+
     @rule(fault=st.sampled_from(["is_failing", "is_refusing", "attached"]))
     def toggle(self, fault):
         setattr(self.tiers, fault, not getattr(self.tiers, fault))
@@ -183,6 +191,21 @@ class AnyOrder(RuleBasedStateMachine):
         assert self.bench.engine._below.reporter.flush()
         self.bench.engine._below.reporter.flush()
         assert self.tiers.told == {block.address for block in self.bench.engine._residency.table}
+        self.park_all()
+
+    def park_all(self):
+        """With time and tiers that work, every session leaves, and all of it lies below."""
+        if self.bench.idle_seconds > 10 or not self.settings.max_store_blocks:
+            return
+        self.tiers.attached, self.tiers.is_refusing = True, False
+        addresses = {block.address for block in self.bench.engine._residency.table}
+        for _ in range(60):
+            self.bench.clock.now += 17
+            self.bench.step()
+            self.bench.finish_jobs()
+        self.bench.step()
+        assert self.bench.engine.stats().num_cached == 0
+        assert addresses <= {*self.tiers.ram, *self.tiers.pool}
 
 
 AnyOrder.TestCase.settings = settings(
