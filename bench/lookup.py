@@ -60,10 +60,8 @@ def run(quick: bool, folder: Path) -> Result:
     rows = [_row(arm, kind, its) for (arm, kind), its in times.items()]
     both = [seconds for (arm, _), its in times.items() if arm == "storing" for seconds in its]
     note = f"stored {gigabytes:.2f} GB/s into RAM, {pushed:.2f} GB/s of it into the pool, while looked up"
-    return Result(
-        "lookup", rows, [Goal("Lookup p99 while storing, ms", _p99(both) * 1e3, 2.0, at_least=False)],
-        ("arm", "p99_ms"), [note],
-    )  # fmt: skip
+    goal = Goal("Lookup p99 while storing, ms", _p99(both) * 1e3, GOAL_SECONDS * 1e3, at_least=False)
+    return Result("lookup", rows, [goal], ("arm", "p99_ms"), [note])
 
 
 class _Storer:
@@ -119,6 +117,7 @@ def _looker(volume: Path, client: TierClient) -> Iterator[Connection]:
     with client._connection.call() as (_, attachment):  # a second process cannot attach: it borrows ours
         process = context.Process(target=_look, args=(volume / SOCKET_NAME, attachment, its), daemon=True)
     process.start()
+    its.close()  # so that we hear of its end
     try:
         yield ours
     finally:
