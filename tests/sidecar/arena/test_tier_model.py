@@ -140,14 +140,14 @@ class TierMachine(RuleBasedStateMachine):
         self.tier.park(address)
         block = self.tier.index.sealed(address)
         if block is not None:  # its front at least is parked, most recently and so before all others
-            assert [run_of(link).is_parked for link in self.tier.index.chain(block)][-1]
+            assert [run_of(link).keeper is self.tier.index.parking for link in self.tier.index.chain(block)][-1]
 
     @rule(which=st.integers(0, 2), position=st.integers(0, 5))
     def use(self, which: int, position: int) -> None:
         block = self.tier.index.sealed(CHAINS[which][position % len(CHAINS[which])])
         if block is not None:
             self.tier.index.use(block)
-            assert not any(run_of(link).is_parked for link in self.tier.index.chain(block))
+            assert not any(run_of(link).keeper is self.tier.index.parking for link in self.tier.index.chain(block))
 
     @rule(shares=st.dictionaries(st.integers(1, 2), st.sampled_from([0.1, 0.3, 0.6, 1.0])))
     def set_shares(self, shares: dict[int, float]) -> None:

@@ -4,14 +4,13 @@ Invariants (`check_integrity`):
  - a block lies under its own key, and is among the children of its parent's key;
  - it is in exactly one run; nothing branches off inside a run.
 
-Rules: pure; knows nothing of slots. Policy and parking hear of each run that begins, grows, is split or ends.
+Rules: pure; knows nothing of slots. Policy and keeper of a run hear when it begins, grows, is split or ends.
 """
 
 import itertools
 from collections.abc import Callable, Iterator
 
 from pagoda_sidecar.arena.slots.block import Block
-from pagoda_sidecar.arena.slots.parking import Parking
 from pagoda_sidecar.arena.slots.policy import EvictionPolicy
 from pagoda_sidecar.arena.slots.run import ChainRun, run_of
 
@@ -19,11 +18,10 @@ from pagoda_sidecar.arena.slots.run import ChainRun, run_of
 class Forest:
     """See the head of this file."""
 
-    def __init__(self, policy: EvictionPolicy, parking: Parking) -> None:
+    def __init__(self, policy: EvictionPolicy) -> None:
         # Called with a run that was the end of another until now
         self.on_split: Callable[[ChainRun], None] = lambda run: None
         self._policy = policy
-        self._parking = parking
         self._blocks: dict[bytes, Block] = {}
         self._children: dict[bytes, set[bytes]] = {}
 
@@ -109,7 +107,8 @@ class Forest:
         run.tail, run.is_closed = block, True
         run.num_blocks -= end.num_blocks
         self._policy.split(run, end, num_uses)
-        self._parking.split(run, end)
+        if run.keeper is not None:
+            run.keeper.split(end)
         self.on_split(end)
         return end
 
@@ -140,7 +139,8 @@ class Forest:
 
     def _resize(self, run: ChainRun, change: int) -> None:
         run.num_blocks += change
-        self._parking.resize(run, change)
+        if run.keeper is not None:
+            run.keeper.resize(run, change)
         if run.num_blocks:
             self._policy.resize(run, change)
         else:
@@ -160,4 +160,3 @@ class Forest:
             assert (run.head, run.tail, run.num_blocks) == (blocks[0].key, blocks[-1], len(blocks)), "a run is wrong"
             for link, following in itertools.pairwise(blocks):
                 assert self._children[link.key] == {following.key}, "something branches off inside a run"
-        self._parking.check_integrity(set(members))

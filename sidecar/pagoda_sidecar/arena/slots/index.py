@@ -4,7 +4,8 @@
                 │                         (a dropped one keeps its slot while it is referenced)
                 └──abandon──► nameless, slot taken until the last reference goes
 
-Evicted first: what no longer hangs on its chain's front; then all else by the policy's rank; last what is parked.
+Evicted first: what no longer hangs on its chain's front; then all else by the policy's rank; then what grew lately;
+last what is parked.
 
 Invariants (`check_integrity`):
  - a slot is free or has exactly one block; free + taken = all; each is charged to one tenant;
@@ -21,13 +22,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from pagoda_sidecar.arena.slots.block import KEY_BYTES, Block
 from pagoda_sidecar.arena.slots.forest import Forest
-from pagoda_sidecar.arena.slots.parking import Parking
+from pagoda_sidecar.arena.slots.keep import Keep
 from pagoda_sidecar.arena.slots.policy import EvictionPolicy
 from pagoda_sidecar.arena.slots.queue import Rank, RunQueue
 from pagoda_sidecar.arena.slots.run import ChainRun, run_of
 from pagoda_sidecar.arena.slots.shares import TenantShares
 
-_LOOSE, _ORDINARY, _PARKED = 0, 1, 2
+_LOOSE, _ORDINARY, _WINDOW, _PARKED = range(4)
+# Part of the tier that runs which grew lately are kept in, before all that is not parked
+_WINDOW_PART = 16
 
 
 class RamIndex:
@@ -44,12 +47,13 @@ class RamIndex:
         self.on_presence: Callable[[Block, bool], None] = lambda block, is_there: None
         # Called with a slot whose content is void from now on, before it can be taken again
         self.on_void: Callable[[int], None] = lambda slot: None
-        self.parking = Parking()
+        self.parking = Keep(_PARKED)
+        self.window = Keep(_WINDOW)
         self.shares = TenantShares(self._rank, self._is_evictable)
         self._policy = policy
         self._epoch = policy.epoch
         self._free = list(range(num_slots - 1, -1, -1))
-        self._forest = Forest(policy, self.parking)
+        self._forest = Forest(policy)
         self._nameless: set[Block] = set()
         self._forest.on_split = self._offer
         self._queue = RunQueue(self._rank, self._is_evictable)
@@ -134,8 +138,10 @@ class RamIndex:
         self.shares.charge(tenant_tag, 1)
         self._forest.add(block)
         before = self.parent_of(block)
-        if before is not None and run_of(before).is_parked:
+        if before is not None and run_of(before).keeper is self.parking:
             self._unpark(before)
+        self.window.add(run_of(block))
+        self._trim(self.window, self.num_slots // _WINDOW_PART, 1)
         return block
 
     def retag(self, block: Block, tenant_tag: int) -> None:
@@ -240,6 +246,12 @@ class RamIndex:
             if self.parking.remove(run):
                 self._push(run)
 
+    def _trim(self, keep: Keep, max_blocks: int, min_runs: int) -> None:
+        while keep.num_blocks > max_blocks and len(keep) > min_runs:
+            run = keep.first
+            keep.remove(run)
+            self._push(run)
+
     def _make_room(self, tenant_tag: int, parent: bytes, index: int) -> bool:
         kept = self._forest.find(parent[:KEY_BYTES]) if index else None
         if kept is not None:  # room for a block must not be made by what it follows on
@@ -292,8 +304,9 @@ class RamIndex:
         return block.is_named and block.is_sealed and not block.references and self.is_leaf(block)
 
     def _rank(self, run: ChainRun) -> Rank:
-        kind = _PARKED if run.is_parked else _ORDINARY if run.tail.is_rooted else _LOOSE
-        return kind, self._policy.rank(run)
+        if run.keeper is not None:
+            return run.keeper.level, self._policy.rank(run)
+        return _ORDINARY if run.tail.is_rooted else _LOOSE, self._policy.rank(run)
 
     def _offer(self, run: ChainRun) -> None:
         """Put an evictable run where it is found; one that is not will be offered when it becomes so."""
@@ -355,4 +368,6 @@ class RamIndex:
             assert not self._is_evictable(run) or run in self._queue, "a leaf cannot be found"
         assert all(block.references and not block.is_named for block in self._nameless)
         self._forest.check_integrity()
+        for keep in (self.window, self.parking):
+            keep.check_integrity({run_of(block) for block in self})
         self.shares.check_integrity(blocks)

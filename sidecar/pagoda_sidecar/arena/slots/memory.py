@@ -16,7 +16,8 @@ MIN_SHADOW_SLOTS = 512
 MAX_SAMPLE = 16  # every how manieth run is replayed
 TURNOVERS = (1.0, 4.0, 16.0, 64.0)  # half-lives in tier sizes
 START = 2
-MARGIN = 1.01
+MARGIN = 0.01  # of the blocks used
+RECENT = 4  # a use that soon (part of the tier) after the one before is of the same request, and tells nothing
 PERIOD_TURNOVERS = 4
 
 
@@ -30,8 +31,10 @@ class Memory:
         self._chosen = start
         self._sample = max(1, min(MAX_SAMPLE, num_slots // MIN_SHADOW_SLOTS))
         size = max(1, num_slots // self._sample)
-        self._shadows = [_Shadow(size, half_life) for half_life in self._half_lives]
+        self._shadows = [_Shadow(size, half_life, num_slots // RECENT) for half_life in self._half_lives]
         self._next_look = PERIOD_TURNOVERS * num_slots
+        # Hits of the last period, half of those before, and so on: twice a period in all
+        self._margin = MARGIN * 2 * PERIOD_TURNOVERS * size
 
     @property
     def half_life(self) -> float:
@@ -50,7 +53,7 @@ class Memory:
     def _look(self) -> None:
         hits = [shadow.num_hits for shadow in self._shadows]
         best = max(range(len(hits)), key=hits.__getitem__)
-        if hits[best] > MARGIN * hits[self._chosen]:
+        if hits[best] - hits[self._chosen] > self._margin:
             self.epoch += best < self._chosen  # ranks become lower
             self._chosen = best
         for shadow in self._shadows:
@@ -60,9 +63,10 @@ class Memory:
 class _Shadow:
     """What a tier with this half-life would hold: names and sizes of runs."""
 
-    def __init__(self, num_blocks: int, half_life: float) -> None:
+    def __init__(self, num_blocks: int, half_life: float, recent: int) -> None:
         self.num_hits = 0.0
         self._room = num_blocks
+        self._recent = recent
         self._half_life = half_life
         self._runs: dict[bytes, tuple[float, int, int]] = {}  # head → weight, last use, size
         self._gone: dict[bytes, tuple[float, int]] = {}
@@ -74,7 +78,8 @@ class _Shadow:
             weight, last_use = self._gone.pop(head, (0.0, clock))
         else:
             weight, last_use, former = known
-            self.num_hits += former
+            if clock - last_use > self._recent:
+                self.num_hits += former
             self._room += former
             size = max(size, former)
         weight = 1.0 + weight * math.exp2((last_use - clock) / self._half_life)
@@ -91,6 +96,11 @@ class _Shadow:
         current = self._rank(weight, last_use)
         if current > rank:  # used since
             heapq.heappush(self._heap, (current, head))
+            return
+        if size + self._room > 0:  # its end goes, its front stays
+            self._runs[head] = weight, last_use, size + self._room
+            self._room = 0
+            heapq.heappush(self._heap, (rank, head))
             return
         self._room += size
         del self._runs[head]

@@ -10,8 +10,12 @@ document's fame says nothing.
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pagoda_sidecar.arena.slots.block import Block
+
+if TYPE_CHECKING:
+    from pagoda_sidecar.arena.slots.keep import Keep
 
 
 @dataclass(slots=True, eq=False)
@@ -22,7 +26,7 @@ class ChainRun:
     tail: Block  # its last block, the only one that may be evicted
     num_blocks: int = 0
     is_closed: bool = False  # what comes after its end is a run of its own
-    is_parked: bool = False  # kept before others: its session is idle, preempted or handed over
+    keeper: "Keep | None" = None  # what keeps it before others
     last_use: int = 0
     weight: float = 1.0  # as of `last_use`
 

@@ -6,6 +6,7 @@ from pagoda_sidecar.arena.slots.block import Block
 from pagoda_sidecar.arena.slots.index import RamIndex
 from pagoda_sidecar.arena.slots.memory import Memory
 from pagoda_sidecar.arena.slots.policy import FadingFrequency
+from pagoda_sidecar.arena.slots.run import run_of
 from tests.sidecar.support import ROOT, chain
 
 NUM_SLOTS = 60
@@ -38,6 +39,9 @@ def grown(seed: int) -> tuple[RamIndex, list[Block]]:
             index.use(kept[-1])
             if chance.random() < 0.2:
                 index.park(kept[-1], NUM_SLOTS // 3)
+    for run in {run_of(block) for block in index}:
+        index.window.remove(run)  # what the blocks to come would do to it is not foreseen
+        index._push(run)
     present = [block for block in index if block.is_sealed]
     held = chance.sample(present, 4)
     for block in held:
