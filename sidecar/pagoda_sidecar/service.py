@@ -16,6 +16,7 @@ from pagoda_protocol.tier.tier_pb2_grpc import TierServicer
 from pagoda_sidecar import requests
 from pagoda_sidecar.arena.tier import RamTier
 from pagoda_sidecar.attachment import Attachment
+from pagoda_sidecar.hand_over import hand_over
 from pagoda_sidecar.lookups import look_up
 from pagoda_sidecar.requests import MalformedError, SkewError
 from pagoda_sidecar.sidecar import LiveEngineError, LockNotHeldError, Sidecar
@@ -150,8 +151,9 @@ class TierService(TierServicer):
             requests.check_hand_over(request)
             if self._sidecar.tier is None:
                 return pb.HandOverReply()
-            result = await self._sidecar.pusher.push_all(
-                self._sidecar.tier, request.budget_bytes, request.budget_seconds
+            sidecar = self._sidecar
+            result = await hand_over(
+                self._tier(), sidecar.disk, sidecar.pool, sidecar.pusher, request.budget_bytes, request.budget_seconds
             )
             attachment.has_handed_over = result.num_left == 0
             return pb.HandOverReply(num_blocks=result.num_blocks, num_left=result.num_left)

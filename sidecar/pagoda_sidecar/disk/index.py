@@ -245,10 +245,11 @@ class DiskIndex:
             self.remove(entry)
         return True
 
-    def hottest(self) -> list[Entry]:
-        """Return all reachable records, hottest first, fronts before what follows on them."""
-        reachable = [entry for entry in self if entry.link.is_rooted]
-        return sorted(reachable, key=lambda entry: (-entry.heat, entry.link.index))
+    def hot(self, limit: int) -> list[Entry]:
+        """Return the reachable records hotter than the average, hottest first, fronts before what follows on them."""
+        average = sum(map(_worth, self.segments.values())) / max(1, len(self._entries))
+        reachable = (entry for entry in self if entry.link.is_rooted and entry.heat > average)
+        return heapq.nsmallest(limit, reachable, key=lambda entry: (-entry.heat, entry.link.index))
 
     def check_integrity(self) -> None:
         """Assert that entries, segments, tenants and chains agree."""

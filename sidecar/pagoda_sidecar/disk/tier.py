@@ -18,12 +18,11 @@ from pathlib import Path
 
 from pagoda_protocol.records import RecordHeader
 from pagoda_runtime.logs import fields
-from pagoda_sidecar.disk.chains import Chains, Link
+from pagoda_sidecar.disk.chains import RAM, Chains, Link
 from pagoda_sidecar.disk.folder import NewRecord, SegmentFolder
 from pagoda_sidecar.disk.health import Health, LateError
-from pagoda_sidecar.disk.index import DiskIndex
+from pagoda_sidecar.disk.index import DiskIndex, Entry
 from pagoda_sidecar.disk.layout import ALIGNMENT, record_bytes, segment_bytes
-from pagoda_sidecar.disk.memory import aligned
 from pagoda_sidecar.disk.opening import load_index, remove_all
 from pagoda_sidecar.disk.reader import Fetch, SegmentReader
 from pagoda_sidecar.disk.settings import DiskSettings
@@ -34,6 +33,7 @@ _log = logging.getLogger(__name__)
 
 NOT_CONFIGURED = "no disk is configured"
 NO_NAMESPACE = "no engine has announced its blocks"
+MAX_HOT = 4096  # of a hand-over
 READING_INDEX = "the disk's index is being read"
 
 
@@ -160,12 +160,10 @@ class DiskTier:
         await self._reader.fetch(addresses, Fetch(destinations, on_ready, on_released))
         self._look()
 
-    async def read(self, address: bytes) -> tuple[RecordHeader, memoryview] | None:
-        """Return one record in memory of its own, None when it cannot be had."""
-        found: list[RecordHeader] = []
-        view = aligned(self._payload_bytes)
-        await self.fetch([address], [view], lambda _, header: found.append(header))
-        return (found[0], view[: found[0].payload_bytes]) if found else None
+    def hot_elsewhere(self) -> list[Entry]:
+        """Return the hot records that RAM does not hold, hottest first."""
+        hot = self.index.hot(MAX_HOT) if self.enabled() else []
+        return [entry for entry in hot if not entry.link.tiers & RAM]
 
     async def store(self, header: RecordHeader, payload: memoryview) -> bool:
         """Write one record; True when it is there."""

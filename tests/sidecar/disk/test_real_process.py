@@ -1,6 +1,7 @@
 """A real sidecar process with a disk tier under a small RAM tier: demotion, loads, restarts, hints."""
 
 import itertools
+import json
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from tests.sidecar.support import (
     chain,
     client_of,
     load,
+    memcached,
     sidecar_process,
     store,
     usable,
@@ -135,3 +137,21 @@ def test_no_disk_is_a_reason_and_nothing_else(pod: SidecarProcess, disk: Path) -
         assert 'tier="disk"' not in "".join(line for line in pod.get("/metrics").splitlines() if "tier_bytes{" in line)
         (disk / "not-there").mkdir()
         wait_until(lambda: not client.disk_off_reason, what="the disk tier, by itself")
+
+
+def test_what_is_hot_and_on_disk_alone_is_handed_over_as_well(pod: SidecarProcess, disk: Path) -> None:
+    with memcached() as port:
+        nodes = [{"name": "mc-0", "address": f"127.0.0.1:{port}"}]
+        with client_of(pod) as client:
+            on(client)
+            chains = store_all(pod, client, 20)
+            wait_until(lambda: pod.metric(STORED) >= 200, what="all of it on disk, when nothing else is to be done")
+            hot = chains[0]
+            assert [part.tier for part in client.lookup(hot, 1.0)] == ["disk"]
+            for _ in range(5):
+                client.report([], [], [], hot[-1:], None, 1.0)
+            (pod.folder / "settings" / "pool-nodes.json").write_text(json.dumps({"nodes": nodes}))
+            wait_until(lambda: not client.pool_off_reason, what="the pool")
+            wait_until(lambda: client.hand_over(64 * MEBIBYTE, 10.0) == 0, 40.0, "the pool to lack nothing")
+        with sidecar_process(nodes=[("mc-0", port)]) as other, client_of(other) as client:
+            assert load(client, hot).sources == ["pool"] * 10
