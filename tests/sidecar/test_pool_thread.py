@@ -111,6 +111,32 @@ async def test_a_cancelled_call_has_ended_over_there_when_it_has_ended_here(node
         assert all(slot.count(CANARY) == len(slot) for slot in slots)
 
 
+async def test_a_cancelled_call_waits_for_its_end_over_there_however_often_it_is_cancelled(
+    node: Memcached, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_begun, has_ended = threading.Event(), threading.Event()
+
+    async def fetch(*_: object) -> None:
+        has_begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            time.sleep(0.3)  # noqa: ASYNC251 - the other thread is busy with the caller's memory
+            has_ended.set()
+
+    async with _pool(node) as (pool, _):
+        monkeypatch.setattr(pool._pool, "fetch", fetch)
+        fetching = asyncio.create_task(pool.fetch([], [], lambda *_: None))
+        await asyncio.to_thread(has_begun.wait, 10)
+        for _ in range(3):
+            fetching.cancel()
+            await asyncio.sleep(0.02)
+        assert not fetching.done()
+        with pytest.raises(asyncio.CancelledError):
+            await fetching
+        assert has_ended.is_set()
+
+
 async def test_an_error_of_the_caller_is_the_caller_s(node: Memcached) -> None:
     stored = records(3)
     slots = [memoryview(bytearray(len(payload))) for _, payload in stored]

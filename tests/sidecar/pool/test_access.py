@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -160,6 +160,20 @@ async def test_wrong_credentials_are_denied_retried_ever_more_rarely_and_never_l
     assert credentials is None or credentials.password.decode() not in caplog.text
     assert "pass:word-1" not in caplog.text
     assert "pass:word-1" not in repr(Access(None, _GOOD))
+
+
+async def test_new_credentials_end_a_long_pause(asking: Memcached) -> None:
+    settings = replace(FAST, max_retry_seconds=3600.0)
+    async with pool_over([asking], settings, Access(None, Credentials(b"chat", b"wrong"))) as (pool, metrics):
+        assert await pool.store(*record(0)) is False
+        pool._nodes["n0"]._patience = 3600.0
+        seen = operations(metrics, "ping").get("denied", 0)
+        end = time.monotonic() + 10
+        while operations(metrics, "ping").get("denied", 0) == seen:  # the pause that had begun ends, a long one begins
+            assert time.monotonic() < end
+            await asyncio.sleep(0.02)
+        pool.set_access(Access(None, _GOOD))
+        await _stored_at_last(pool, record(0))
 
 
 async def test_a_node_that_asks_for_nobody_is_told_no_password() -> None:
