@@ -15,7 +15,7 @@ from pagoda_sidecar.arena.slots.run import ChainRun
 MIN_SHADOW_SLOTS = 512
 MAX_SAMPLE = 16  # every how manieth run is replayed
 TURNOVERS = (1.0, 4.0, 16.0, 64.0)  # half-lives in tier sizes
-START = 2
+START = 3
 MARGIN = 0.01  # of the blocks used
 RECENT = 4  # a use that soon (part of the tier) after the one before is of the same request, and tells nothing
 PERIOD_TURNOVERS = 4
