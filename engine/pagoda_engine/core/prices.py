@@ -13,11 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pagoda_engine.core.tiers import Part
-from pagoda_engine.core.weighing import RETURN_SHARE, SERIAL_SHARE, LoadPrice, Stretch
+from pagoda_engine.core.weighing import PROBE_SHARE, RETURN_SHARE, SERIAL_SHARE, LoadPrice, Stretch
 
 _DECAY = 0.5  # per load: about the last two count, so that a tier that changes is known after a few
 _MIN_SAMPLE = 4  # gaps that tell a pace by themselves
 _CHANGE = 2.0  # so many times faster or slower than believed, a tier is another one now: nothing before counts
+_MIN_PATIENCE, _MAX_PATIENCE = 4, 64
 _STALE_SECONDS = 5.0  # after which a tier that was too slow is tried again
 
 
@@ -30,6 +31,8 @@ class _Tier:
     num_blocks: float = 0.0
     num_in_flight: int = 0
     is_slow: bool = False
+    num_slow: int = 0  # times it was judged so since it was last waited for
+    patience: int = _MIN_PATIENCE // 2  # doubled each time it turns out slow; after so many it is waited for once more
     is_seen: bool = True  # something came when it was last tried
     measured_at: float = 0.0
 
@@ -54,7 +57,7 @@ class Prices:
             known, price = self._of(part.tier), self._price(part.tier, guess)
             assert price is not None
             queue = known.num_in_flight * price.block_seconds
-            share = RETURN_SHARE if known.is_slow else SERIAL_SHARE
+            share = _serial_share(known)
         return Stretch(part.count, replace(price, latency_seconds=price.latency_seconds + queue), share)
 
     def is_stale(self, tier: str) -> bool:
@@ -63,9 +66,14 @@ class Prices:
             return self._clock() - self._of(tier).measured_at > _STALE_SECONDS
 
     def judge(self, tier: str, is_slow: bool) -> None:
-        """Note whether loads from this tier are worth waiting for."""
+        """Note whether a load from this tier was worth waiting for."""
         with self._lock:
-            self._of(tier).is_slow = is_slow
+            known = self._of(tier)
+            if is_slow and not known.is_slow:
+                known.patience = min(_MAX_PATIENCE, 2 * known.patience)
+            elif not is_slow and not known.is_slow:
+                known.patience = max(_MIN_PATIENCE, known.patience // 2)
+            known.is_slow, known.num_slow = is_slow, known.num_slow + 1 if is_slow else 0
 
     def asked(self, tier: str, num_blocks: int) -> None:
         """So many blocks are on their way now; negative: they have come or will not."""
@@ -120,6 +128,13 @@ class Prices:
         if known.num_gaps:
             block = known.gap_seconds / known.num_gaps
         return LoadPrice(known.latency_seconds, block, known.is_seen)
+
+
+def _serial_share(known: _Tier) -> float:
+    """Return which share of computing a load may take to be waited for."""
+    if not known.is_slow:
+        return SERIAL_SHARE
+    return RETURN_SHARE if known.num_slow < known.patience else PROBE_SHARE
 
 
 def _has_changed(known: _Tier, block_seconds: float) -> bool:

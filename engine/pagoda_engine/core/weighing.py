@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 SERIAL_SHARE = 0.1  # of the recompute time that waiting may cost
 RETURN_SHARE = SERIAL_SHARE / 1.25  # and for a tier that was too slow before
+PROBE_SHARE = 2.5 * SERIAL_SHARE  # now and then: a race slows the load it measures, and waiting has a budget anyway
 _HALVING = 0.5  # of the way to the predicted meeting point that one step computes at most
 
 

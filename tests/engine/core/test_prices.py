@@ -4,7 +4,7 @@ import pytest
 
 from pagoda_engine.core.prices import Prices
 from pagoda_engine.core.tiers import Part
-from pagoda_engine.core.weighing import RETURN_SHARE, SERIAL_SHARE, LoadPrice
+from pagoda_engine.core.weighing import PROBE_SHARE, RETURN_SHARE, SERIAL_SHARE, LoadPrice
 from tests.engine.core.bench import Clock
 
 PART = Part("pool", 0, 10, 0.2)
@@ -64,6 +64,19 @@ def test_a_tier_judged_slow_is_held_to_a_lower_line():
     assert prices.stretch(PART).serial_share == RETURN_SHARE
     prices.judge("pool", is_slow=False)
     assert prices.stretch(PART).serial_share == SERIAL_SHARE
+
+
+def test_a_slow_tier_is_waited_for_now_and_then_and_less_often_each_time_it_fails():
+    prices, _ = made()
+    numbers = []
+    for _ in range(3):
+        prices.judge("pool", is_slow=True)
+        numbers.append(1)
+        while prices.stretch(PART).serial_share != PROBE_SHARE:
+            prices.judge("pool", is_slow=True)
+            numbers[-1] += 1
+        prices.judge("pool", is_slow=False)
+    assert numbers == [4, 8, 16]
 
 
 def test_a_measurement_grows_stale():

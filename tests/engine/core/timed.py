@@ -42,6 +42,8 @@ class TimedTiers(FakeTiers):
         self.clock: Callable[[], float] = lambda: 0.0
         self.paces = {"ram": Pace(), "pool": Pace()}
         self.lookup_seconds: float | None = 0.002
+        self.contention = 1.0  # times slower while the engine computes
+        self.is_computing = False
         self._last_address = b""
 
     def lookup(self, addresses: Sequence[bytes], timeout_seconds: float) -> list[Part]:
@@ -58,7 +60,8 @@ class TimedTiers(FakeTiers):
             """Called before each block: let its time pass, unless the caller loses interest meanwhile."""
             nonlocal following, due
             pace = self.paces["ram" if addresses[following] in self.ram else "pool"]
-            due += math.inf if pace.block_seconds is None else pace.block_seconds
+            slower = self.contention if self.is_computing else 1.0
+            due += math.inf if pace.block_seconds is None else slower * pace.block_seconds
             due += 0.0 if id(pace) in seen else pace.latency_seconds
             seen.add(id(pace))
             while self.clock() < due:
@@ -86,9 +89,13 @@ class TimedBench(Bench):
         self.timed = tiers or TimedTiers()
         super().__init__(num_pages, settings, self.timed)
         self.timed.clock = self.clock
-        self.runner.before_run = lambda chunks: self.pass_time(
-            sum(len(chunk.tokens) for chunk in chunks) * TOKEN_SECONDS
-        )
+        self.runner.before_run = lambda chunks: self.compute(sum(len(chunk.tokens) for chunk in chunks))
+
+    def compute(self, num_tokens: int) -> None:
+        """Let the time of a step pass."""
+        self.timed.is_computing = True
+        self.pass_time(num_tokens * TOKEN_SECONDS)
+        self.timed.is_computing = False
 
     def pass_time(self, seconds: float) -> None:
         """Let time pass, and every tier job move meanwhile."""
