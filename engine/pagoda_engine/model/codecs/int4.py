@@ -7,10 +7,11 @@ block, and symmetric codes would spend their levels on the offset.
 
 Why a payload is found again. The ends are stored, not step and zero point, and a group's own ends always get the codes
 0 and 15, even where bf16 moved what is stored: so they decode to what is stored, which is what the next encode sees.
-The codes between: on fp32 pages rounding is far below a step. On bf16 pages it is as well while 15 steps are more than
-15 spacings of bf16. Where they are fewer, every value of the page is itself the bf16 nearest to its code's value, but
-for ties, which all arithmetic here gets exactly; so encode rounds halves up and decode rounds halves down. Products are
-of 8 by 4 bits and thus exact, so that it does not matter whether a compiler fuses them with the sum.
+The codes between: on fp32 pages rounding is far below a step. On bf16 pages, with u the spacing of the larger end, a
+step above u is found again because rounding moves a value by u / 2 at most; with a step below u every value of the page
+is itself the nearest to its code's value, by less than u / 2; and with a step of u both ends are multiples of u, as is
+all between. Division is exact where the result is, so that none of this hangs on a last bit. Products are of 8 by 4
+bits and thus exact, so that it does not matter whether a compiler fuses them with the sum.
 """
 
 import torch
@@ -113,22 +114,10 @@ class Int4Codec(Codec):
         torch.sub(LEVELS, upper, out=lower)
         scale_into(upper, upper, self.layout.view(payloads, "greatest").float(), channels)
         scale_into(lower, lower, self.layout.view(payloads, "least").float(), channels)
-        upper.add_(lower).div_(LEVELS)
-        if pages.dtype == torch.float32:
-            pages.copy_(upper)
-        else:
-            _half_down(upper, pages)
+        pages.copy_(upper.add_(lower).div_(LEVELS))
 
 
 def _stored(ends: torch.Tensor) -> torch.Tensor:
     """Return ends as they are stored and read: rounded to bf16, the smallest as zero, zero without a sign."""
     rounded = ends.bfloat16().float()
     return torch.where(rounded.abs() < SMALLEST, 0.0, rounded)
-
-
-def _half_down(values: torch.Tensor, pages: torch.Tensor) -> None:
-    """Round fp32 to the nearest bf16, halves towards minus infinity; scribbles on `values`. NaN stays NaN."""
-    bits = values.view(torch.int32)
-    # Of a negative value the greater magnitude is the lower one: its half goes up in bits.
-    bits.add_(0x7FFF).sub_(bits >> 31)
-    pages.view(torch.int16).copy_(bits >> 16)

@@ -13,7 +13,6 @@ from pagoda_engine.model.codecs.triton_parts import (
     element_view,
     largest_bits,
     load_values,
-    narrow_down,
     narrow_even,
     widen,
 )
@@ -124,7 +123,7 @@ def _decode(  # type: ignore[no-untyped-def]
         if IS_WIDE:
             tl.store(pages + tile + part * HALF, values, mask=mask)
         else:
-            tl.store(pages + tile + part * HALF, narrow_down(values), mask=mask)
+            tl.store(pages + tile + part * HALF, narrow_even(values), mask=mask)
 
 
 def encode(pages: torch.Tensor, codes: torch.Tensor, least: torch.Tensor, greatest: torch.Tensor) -> torch.Tensor:

@@ -30,13 +30,6 @@ def narrow_even(values):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def narrow_down(values):  # type: ignore[no-untyped-def]
-    """Turn fp32 into the bits of the nearest bf16, halves towards minus infinity."""
-    bits = values.to(tl.int32, bitcast=True)
-    return ((bits + 0x7FFF - (bits >> 31)) >> 16).to(tl.int16)
-
-
-@triton.jit
 def load_values(pointer, offsets, mask, IS_WIDE: tl.constexpr):  # type: ignore[no-untyped-def]
     """Load page elements as fp32, zero outside of the mask."""
     if IS_WIDE:
