@@ -37,6 +37,7 @@ def arguments(folder: Path, **changes: str | None) -> list[str]:
         "max-sequences": "8",
         "threads": "1",
         "drain-seconds": "20",
+        "codec": "Raw",
     }
     values |= {name.replace("_", "-"): value for name, value in changes.items()}
     return [word for name, value in values.items() if value is not None for word in (f"--{name}", value)]
