@@ -77,7 +77,7 @@ class _Times:
 def run(quick: bool, folder: Path) -> Result:
     """Measure the shapes of the file's head; quick: small ones, to see that it works."""
     shape = _QUICK if quick else _FULL
-    limits: dict[str, Any] = {"kv_memory": kv_memory(2 * shape.longest + 512), "max_model_tokens": shape.longest + 64}
+    limits: dict[str, Any] = {"kv_memory": kv_memory(2 * shape.longest + 128), "max_model_tokens": shape.longest + 64}
     tokens = shape.num_users * shape.longest
     document = manifest(
         "tiers", ram=mebibytes(tokens / 2 + 1024), disk=mebibytes(tokens * 2 + 4096), pool_memory="256Mi",
