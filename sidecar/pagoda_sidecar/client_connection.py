@@ -48,6 +48,9 @@ _OPTIONS = (
     ("grpc.max_receive_message_length", 64 * 2**20),
 )
 
+# How grpc begins a ValueError about a channel that was closed before a call, and about one closed in the middle of it
+_CHANNEL_CLOSED = "Cannot invoke RPC"
+
 
 class EventStream(Generic[_Event]):
     """Reads a server's stream in a thread, so that its reader can wait with a timeout."""
@@ -129,7 +132,7 @@ class Connection:
         except grpc.RpcError as error:
             raise self.failed(error, attachment) from error
         except ValueError as error:  # what grpc raises for a channel closed a moment ago; others are the caller's
-            if "closed channel" not in str(error):
+            if not str(error).startswith(_CHANNEL_CLOSED):
                 raise
             raise self.failed(error, attachment) from error
 

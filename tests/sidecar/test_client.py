@@ -4,11 +4,15 @@ import json
 import logging
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
+import grpc
 import pytest
 
 from pagoda_protocol.tier import LOCK_NAME
+from pagoda_protocol.tier.tier_pb2_grpc import TierStub
 from pagoda_sidecar import client_arena, client_connection
 from pagoda_sidecar.client import TierClient, TierUnavailable, is_free
 from tests.sidecar.support import (
@@ -129,6 +133,35 @@ def test_a_copy_that_ends_late_lets_the_engine_attach_again(monkeypatch: pytest.
             wait_until(lambda: "a copy has not ended" in client.off_reason)
         wait_until(lambda: usable(client))
         assert store(client, chain(1)).stored == 1
+
+
+@pytest.mark.parametrize("when", ["before", "in the middle"])
+def test_a_channel_that_is_closed_under_a_call_is_a_sidecar_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """grpc has a ValueError for it, in two wordings; the second comes when the close happens inside of its call."""
+    with sidecar_process() as sidecar, client_of(sidecar) as client:
+        bug = ValueError("a caller's own")
+        with pytest.raises(ValueError, match="own"), client._connection.call():
+            raise bug
+        if when == "before":
+            channel = grpc.insecure_channel("unix:/nowhere")
+            stub = TierStub(channel)
+            channel.close()
+            monkeypatch.setattr(client._connection, "_stub", stub)
+        else:
+            error = ValueError("Cannot invoke RPC: Channel closed!")
+            monkeypatch.setattr(client._connection, "_stub", SimpleNamespace(Lookup=raising(error)))
+        with pytest.raises(TierUnavailable) as gone:
+            client.lookup(chain(1), 1.0)
+        assert gone.value.reason == "no_sidecar"
+
+
+def raising(error: Exception) -> Callable[..., object]:
+    def call(*arguments: object, **named: object) -> object:
+        raise error
+
+    return call
 
 
 def test_a_settlement_that_meets_a_ping_is_brought_although_nobody_calls_any_more(
