@@ -196,10 +196,10 @@ class Caller:
         self._store_chain(chain, behaviour, moment)
 
     def _store_in_vain(self) -> None:
-        """A store whose last block's copy fails: none of its blocks may ever be seen, for none was committed."""
+        """A store whose first block's copy fails: none of its blocks may ever be seen, for none was committed."""
         family = universe.FAILING + self._random.randrange(50)
         addresses = universe.chain(family, 0)
-        self._store_chain(Chain(family, addresses), "fail", len(addresses) - 1)
+        self._store_chain(Chain(family, addresses), "fail", 0)
 
     def _store_chain(self, chain: Chain, behaviour: str, moment: int) -> None:
         def source(index: int, view: memoryview) -> None:

@@ -234,6 +234,8 @@ class Mischief:
         point, when = self._kills.deal()
         countdown = 1 if point in SELDOM else self._random.randint(1, 12)
         self._world.sidecar.steering.kill(Kill(point, when, countdown))
+        if point in ("lapse", "attached"):  # passed only when an engine goes or comes
+            self._reopen()
 
     def _kill_worker(self) -> None:
         self._world.sidecar.signal_worker(signal.SIGKILL)

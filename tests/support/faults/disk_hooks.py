@@ -39,7 +39,7 @@ DISK_FAULTS = (
     DiskFault("allocate", "ENOSPC"),
     DiskFault("truncate", "EIO"),
     DiskFault("sync", "EIO"),
-    DiskFault("sync", "torn_kill", 0.1),
+    DiskFault("sync", "torn_kill"),
     DiskFault("unlink", "EIO"),
     DiskFault("unlink", "torn_kill", 0.2),
 )
