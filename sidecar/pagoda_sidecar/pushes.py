@@ -171,7 +171,8 @@ class Pusher:
         async def send() -> None:
             nonlocal num_sent
             while waiting and not deadline.expired:
-                num_sent += await self._send(tier, waiting.pop(), deadline)
+                acknowledged = await self._send(tier, waiting.pop(), deadline)
+                num_sent += acknowledged  # not in one statement: others count while this one waits
 
         async with asyncio.TaskGroup() as tasks:
             for _ in range(min(NUM_SENDERS, len(waiting))):
