@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from e2e.system.stories import eventually
 from pagoda_protocol.namespace import Namespace
 from pagoda_protocol.pool.arguments import Command
 from tests.support.pods import Pods, manifest, running_pods
 from tests.support.program import Answer
-from tests.system.stories import eventually
 
 PROMPT = "The stones of the old pier were numbered, and whoever mended it had to put each one back where it was. " * 2
 BLOCK = 16
@@ -24,7 +24,7 @@ BLOCK = 16
 @pytest.fixture(scope="module")
 def pods(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pods]:
     document = manifest(
-        source={"local": {"path": str(checkpoint)}}, kv_memory="1Mi", ram="16Mi", disk="64Mi", pool_memory="64Mi",
+        source={"local": {"path": str(checkpoint)}}, kv_memory="12Mi", ram="32Mi", disk="64Mi", pool_memory="64Mi",
         max_model_tokens=1024, max_batch_tokens=64, max_sequences=8,
     )  # fmt: skip
     with running_pods(tmp_path_factory.mktemp("pods"), document, threads=1, exact=True) as running:

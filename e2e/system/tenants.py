@@ -32,8 +32,8 @@ def write_tenants(folder: Path, **shares: float) -> Path:
 def tenant_pods(folder: Path, checkpoint: Path, public_texts: tuple[str, ...] = (), **options: Any) -> Iterator[Pods]:
     """Run a small pool in exact mode, with a router and every tier, for `NAMES` alone."""
     settings: dict[str, Any] = {
-        "source": {"local": {"path": str(checkpoint)}}, "kv_memory": "1Mi", "ram": "32Mi", "disk": "64Mi",
-        "pool_memory": "64Mi", "max_model_tokens": 1024, "max_batch_tokens": 64, "max_sequences": 8, "idle_seconds": 1,
+        "source": {"local": {"path": str(checkpoint)}}, "kv_memory": "12Mi", "ram": "64Mi", "disk": "64Mi",
+        "pool_memory": "256Mi", "max_model_tokens": 1024, "max_batch_tokens": 64, "max_sequences": 8, "idle_seconds": 1,
     }  # fmt: skip
     document = manifest(**(settings | options))
     document["spec"]["tenancy"] = {"sharedPrefixes": list(public_texts)}

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from e2e.system.conftest import StartPods
+from e2e.system.stories import demand, eventually, shown
 from pagoda_protocol.live import LIVE_FILE
 from tests.support.pods import Pods
-from tests.system.conftest import StartPods
-from tests.system.stories import demand, eventually, shown
 
 PROMPT = (
     "The ferryman asked each passenger for a word instead of a coin, and by the end of the summer he had collected "

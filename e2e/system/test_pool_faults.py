@@ -10,10 +10,10 @@ from itertools import count
 
 import pytest
 
+from e2e.system.conftest import StartPods
+from e2e.system.stories import demand, eventually, shown
 from tests.support.pods import Pods
 from tests.support.program import Answer, Program
-from tests.system.conftest import StartPods
-from tests.system.stories import demand, eventually, shown
 
 WORDS = "one prefix that everybody shares and that the pool holds for all of them " * 12
 NEW_TOKENS = 8

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from e2e.system.stories import demand, eventually, shown
+from e2e.system.tenants import BLOCK, NAMES, OTHERS, OWNER, api_key, ask, is_cold, reusable, tenant_pods
+from e2e.system.test_codecs import take_away, wait_parked, wait_settled
 from pagoda_protocol.tenants import admin_token, key_hash
 from tests.support.pods import Pods
 from tests.support.program import HOST, Answer, RequestFailed
-from tests.system.stories import demand, eventually, shown
-from tests.system.tenants import BLOCK, NAMES, OTHERS, OWNER, api_key, ask, is_cold, reusable, tenant_pods
-from tests.system.test_codecs import take_away, wait_parked, wait_settled
 
 SECRET_WORDS = "The vicuna signs at midnight, and only the quokka knows which of the two contracts is the real one. "
 PUBLIC = "You are the clerk of a harbour, you know every ship by name, and you answer in one short sentence. " * 7

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from e2e.system.tenants import BLOCK, OTHERS, OWNER, ask, is_cold, reusable, tenant_pods
 from tests.support.pods import Pods
 from tests.support.ranks import mann_whitney
-from tests.system.tenants import BLOCK, OTHERS, OWNER, ask, is_cold, reusable, tenant_pods
 
 NUM_PAIRS = 200
 PROMPT_TOKENS = 12 * BLOCK + 1

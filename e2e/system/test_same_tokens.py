@@ -11,10 +11,10 @@ import threading
 
 import pytest
 
+from e2e.system.conftest import StartPods
+from e2e.system.stories import demand, eventually, shown
 from tests.support.pods import Pods
 from tests.support.program import Answer
-from tests.system.conftest import StartPods
-from tests.system.stories import demand, eventually, shown
 
 PROMPT = (
     "The old lighthouse keeper wrote down each passing ship, its name, its colours and the hour at which it came. "

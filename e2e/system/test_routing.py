@@ -5,10 +5,10 @@ from functools import partial
 
 import pytest
 
+from e2e.system.conftest import StartPods
+from e2e.system.stories import demand, eventually, shown
 from tests.support.pods import Pods
 from tests.support.program import Answer, RequestFailed
-from tests.system.conftest import StartPods
-from tests.system.stories import demand, eventually, shown
 
 SYSTEM = "You keep the log of a lighthouse. You answer shortly and never invent a ship. " * 8
 BLOCK = 16

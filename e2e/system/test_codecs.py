@@ -1,9 +1,8 @@
 """Numerics and accounting for each codec from each tier (DESIGN §8; CASES E7, E27).
 
 One real pod per codec. A parked session is in RAM, on disk and, used twice, in the pool; taking away the nearer tiers
-shows each of the others. The model is large enough that loading is worth waiting for, whatever the tier. With Raw the
-tokens are the cold ones. A lossy codec's tokens may be others, but the same ones from every tier: a block is encoded
-once, and what was encoded is what every tier holds.
+shows each of the others. With Raw the tokens are the cold ones. A lossy codec's tokens may be others, but the same ones
+from every tier: a block is encoded once, and what was encoded is what every tier holds.
 """
 
 import shutil
@@ -12,24 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from e2e.system.conftest import StartPods
+from e2e.system.stories import demand, eventually, shown
 from pagoda_protocol.metrics import SOURCES
 from pagoda_protocol.records import CODECS
-from tests.support.checkpoints import tiny_checkpoint
 from tests.support.pods import Pods
 from tests.support.program import Answer
-from tests.system.conftest import StartPods
-from tests.system.stories import demand, eventually, shown
 
 BLOCK = 16
 PROMPT = "Under the pagoda's third roof hung a bell that nobody rang, for its rope had been cut in a year of war. " * 6
-
-
-@pytest.fixture(scope="module")
-def slow_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_checkpoint(
-        tmp_path_factory.mktemp("checkpoint"), hidden_size=512, num_hidden_layers=8, num_attention_heads=8,
-        head_dim=64, intermediate_size=1536,
-    )  # fmt: skip
 
 
 def ask(pods: Pods, prompt: str) -> Answer:
@@ -79,11 +69,8 @@ def take_away(pods: Pods, *, is_disk_too: bool) -> None:
 
 
 @pytest.mark.parametrize("codec", sorted(CODECS))
-def test_e7_e27_each_tier_gives_the_same_tokens_and_says_so(
-    start_pods: StartPods, slow_checkpoint: Path, codec: str
-) -> None:
-    source = {"local": {"path": str(slow_checkpoint)}}
-    pods = start_pods(codec=codec, source=source, kv_memory="16Mi", disk="64Mi", idle_seconds=1)
+def test_e7_e27_each_tier_gives_the_same_tokens_and_says_so(start_pods: StartPods, codec: str) -> None:
+    pods = start_pods(codec=codec, disk="64Mi", idle_seconds=1)
 
     def story(salt: str) -> None:
         prompt = f"{salt}{PROMPT}"
