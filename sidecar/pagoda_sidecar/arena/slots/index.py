@@ -29,8 +29,8 @@ from pagoda_sidecar.arena.slots.run import ChainRun, run_of
 from pagoda_sidecar.arena.slots.shares import TenantShares
 
 _LOOSE, _ORDINARY, _WINDOW, _PARKED = range(4)
-# Part of the tier that runs which grew lately are kept in, before all that is not parked
-_WINDOW_PART = 16
+# Part of the tier that runs which grew lately are kept in, before all that is not parked. What it holds the proven lack
+_WINDOW_PART = 64
 
 
 class RamIndex:
@@ -198,7 +198,8 @@ class RamIndex:
             run = self._queue.first()
             if uncovered and (run is None or uncovered[0][0] <= self._rank(run)):
                 block = heapq.heappop(uncovered)[2]
-            elif run is not None and self._queue.pop() is run:
+            elif run is not None:
+                self._queue.discard(run)
                 popped.append(run)
                 block = run.tail
             else:

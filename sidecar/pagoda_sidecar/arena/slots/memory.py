@@ -8,17 +8,20 @@ SHARDS, Waldspurger et al., 2015.)
 
 import heapq
 import math
+from collections import OrderedDict
 from collections.abc import Sequence
 
 from pagoda_sidecar.arena.slots.run import ChainRun
 
 MIN_SHADOW_SLOTS = 512
 MAX_SAMPLE = 16  # every how manieth run is replayed
-TURNOVERS = (1.0, 4.0, 16.0, 64.0)  # half-lives in tier sizes
-START = 3
+TURNOVERS = (1.0, 4.0, 16.0, 64.0, 256.0)  # half-lives in tier sizes
+START = 4  # the longest: a tier that has seen little must not forget it
 MARGIN = 0.01  # of the blocks used
+REMEMBERED = 0.85  # what hits of a period count for in the next: less, and chance would choose the half-life
 RECENT = 4  # a use that soon (part of the tier) after the one before is of the same request, and tells nothing
 PERIOD_TURNOVERS = 4
+_EVICTED_AT_ONCE = 32  # runs; the room that a long run still owes then is made with the next uses
 
 
 class Memory:
@@ -33,8 +36,8 @@ class Memory:
         size = max(1, num_slots // self._sample)
         self._shadows = [_Shadow(size, half_life, num_slots // RECENT) for half_life in self._half_lives]
         self._next_look = PERIOD_TURNOVERS * num_slots
-        # Hits of the last period, half of those before, and so on: twice a period in all
-        self._margin = MARGIN * 2 * PERIOD_TURNOVERS * size
+        self._period_blocks = PERIOD_TURNOVERS * size
+        self._num_blocks = 0.0  # that passed through a shadow while its hits were counted, faded as they are
 
     @property
     def half_life(self) -> float:
@@ -53,11 +56,12 @@ class Memory:
     def _look(self) -> None:
         hits = [shadow.num_hits for shadow in self._shadows]
         best = max(range(len(hits)), key=hits.__getitem__)
-        if hits[best] - hits[self._chosen] > self._margin:
+        self._num_blocks = REMEMBERED * self._num_blocks + self._period_blocks
+        if hits[best] - hits[self._chosen] > MARGIN * self._num_blocks:
             self.epoch += best < self._chosen  # ranks become lower
             self._chosen = best
         for shadow in self._shadows:
-            shadow.num_hits /= 2
+            shadow.num_hits *= REMEMBERED
 
 
 class _Shadow:
@@ -69,7 +73,7 @@ class _Shadow:
         self._recent = recent
         self._half_life = half_life
         self._runs: dict[bytes, tuple[float, int, int]] = {}  # head → weight, last use, size
-        self._gone: dict[bytes, tuple[float, int]] = {}
+        self._gone: OrderedDict[bytes, tuple[float, int]] = OrderedDict()
         self._heap: list[tuple[float, bytes]] = []
 
     def use(self, head: bytes, size: int, clock: int) -> None:
@@ -87,7 +91,9 @@ class _Shadow:
         self._room -= size
         if known is None:
             heapq.heappush(self._heap, (self._rank(weight, clock), head))
-        while self._room < 0:
+        for _ in range(_EVICTED_AT_ONCE):
+            if self._room >= 0:
+                break
             self._evict()
 
     def _evict(self) -> None:
@@ -106,7 +112,7 @@ class _Shadow:
         del self._runs[head]
         self._gone[head] = weight, last_use
         if len(self._gone) > 4 * len(self._runs) + 64:
-            del self._gone[next(iter(self._gone))]
+            self._gone.popitem(last=False)
 
     def _rank(self, weight: float, last_use: int) -> float:
         return last_use + self._half_life * math.log2(weight)

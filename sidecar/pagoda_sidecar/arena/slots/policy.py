@@ -13,6 +13,8 @@ from typing import Protocol
 from pagoda_sidecar.arena.slots.memory import Memory
 from pagoda_sidecar.arena.slots.run import ChainRun
 
+REQUEST = 2.0  # uses that a request counts for
+
 
 class EvictionPolicy(Protocol):
     """Ranks runs. The index tells it of everything that happens to one and asks which goes first."""
@@ -66,9 +68,12 @@ class FadingFrequency:
         return self._memory.epoch
 
     def begin(self, run: ChainRun) -> None:
-        """A run came to be: its first use, beside those remembered of an earlier stay."""
+        """A run came to be: it weighs a whole request at once, beside what is remembered of an earlier stay.
+
+        Else a prompt that is still computed would give way to those before it that nobody repeats.
+        """
         self._clock += 1
-        run.weight, run.last_use = 1.0, self._clock
+        run.weight, run.last_use, run.is_new = REQUEST, self._clock, True
         if (gone := self._gone.pop(run.head, None)) is not None:
             run.weight += self._faded(*gone)
         self._memory.use(run, self._clock)
@@ -79,12 +84,14 @@ class FadingFrequency:
 
     def split(self, run: ChainRun, tail: ChainRun, num_uses: int) -> None:
         """Give the new run what is known of its own uses, never more than it had as a part."""
-        tail.weight, tail.last_use = min(run.weight, 1.0 + num_uses), run.last_use
+        tail.weight, tail.last_use = min(run.weight, max(REQUEST, 1.0 + num_uses)), run.last_use
+        tail.is_new = run.is_new
 
     def use(self, run: ChainRun) -> None:
-        """Let the former uses fade to the present and add one."""
+        """Let the former uses fade to the present and add one, unless the run weighs it already."""
         self._clock += run.num_blocks
-        run.weight = 1.0 + self._faded(run.weight, run.last_use)
+        run.weight = (0.0 if run.is_new else 1.0) + self._faded(run.weight, run.last_use)
+        run.is_new = False
         run.last_use = self._clock
         self._memory.use(run, self._clock)
 

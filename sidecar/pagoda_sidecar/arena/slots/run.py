@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class ChainRun:
-    """Consecutive blocks of one chain. The index keeps the first fields, the policy the last two."""
+    """Consecutive blocks of one chain. The index keeps the first fields, the policy the last three."""
 
     head: bytes  # 16, the key of its first block: its name for ever, also after it was evicted
     tail: Block  # its last block, the only one that may be evicted
@@ -29,6 +29,7 @@ class ChainRun:
     keeper: "Keep | None" = None  # what keeps it before others
     last_use: int = 0
     weight: float = 1.0  # as of `last_use`
+    is_new: bool = False  # the request that made it has not ended, and weighs already
 
 
 def run_of(block: Block) -> ChainRun:
