@@ -221,7 +221,6 @@ class Batch:
     def _count_hits(self, num_prompt: int, sources: Mapping[str, int], unavoidable_tokens: float) -> None:
         self.ceiling.count(num_prompt, num_prompt - sources[COMPUTE], unavoidable_tokens)
         self.instruments.unavoidable_tokens.add(unavoidable_tokens)
-        self.instruments.show_hits(self.ceiling.hit_ratio, self.ceiling.ceiling_ratio)
 
     def _tell(self, request: Request, event: TokenEvent) -> None:
         try:

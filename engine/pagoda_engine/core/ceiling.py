@@ -59,16 +59,24 @@ class HitCeiling:
     @property
     def hit_ratio(self) -> float | None:
         """The share of prompt tokens in the window that came from a cache; None while there were none."""
+        self._turn()
         num_prompt = self._previous.num_prompt + self._current.num_prompt
         return (self._previous.num_hit + self._current.num_hit) / num_prompt if num_prompt else None
 
     @property
     def ceiling_ratio(self) -> float | None:
         """The share that could have; None while there were none."""
+        self._turn()
         num_prompt = self._previous.num_prompt + self._current.num_prompt
         if not num_prompt:
             return None
         return min(1.0, max(0.0, 1 - (self._previous.unavoidable + self._current.unavoidable) / num_prompt))
+
+    def seconds_to_wait(self) -> float | None:
+        """Return the seconds after which the rates change although nothing is asked; None: they do not."""
+        if not self._previous.num_prompt and not self._current.num_prompt:
+            return None
+        return max(0.0, self._half_began_at + WINDOW_SECONDS / 2 - self._clock())
 
     def _see(self, address: bytes) -> float:
         self._seen_this_half.add(address)

@@ -220,7 +220,7 @@ class Engine:
         self._end_all()
 
     def _seconds_to_wait(self) -> float | None:
-        waits = [self._batch.seconds_to_wait()]
+        waits = [self._batch.seconds_to_wait(), self._batch.ceiling.seconds_to_wait()]
         if self._below is not None:
             waits.append(self._below.parking.seconds_to_wait())
         return min((seconds for seconds in waits if seconds is not None), default=None)
@@ -316,7 +316,9 @@ class Engine:
         )
 
     def _take_stats(self) -> EngineStats:
-        return take_stats(self._roster, self._residency, self._below, self._throughput, self._workload)
+        return take_stats(
+            self._roster, self._residency, self._below, self._throughput, self._workload, self._batch.ceiling
+        )
 
 
 def _attempt(action: Callable[[], None]) -> None:

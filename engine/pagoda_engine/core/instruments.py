@@ -37,7 +37,7 @@ class Instruments:
             "The most that the hit ratio could have been with unlimited memory. Far above it: more RAM, disk or pool "
             "would help. Near it: only other traffic or better routing would. NaN: no prompts.",
         )
-        self.show_hits(None, None)
+        self._show_hits(None, None)
         self.replayed_tokens = metrics.counter(
             names.REPLAYED_TOKENS, "Tokens supplied again, by why and from where.", ("cause", "source")
         )
@@ -78,13 +78,14 @@ class Instruments:
         """Set the gauge that changes by itself, also while the engine sleeps."""
         self._attached.set(is_attached)
 
-    def show_hits(self, hit_ratio: float | None, ceiling_ratio: float | None) -> None:
-        """Set the real rate beside the best possible one; None is NaN: no rate is not a rate of zero."""
+    def _show_hits(self, hit_ratio: float | None, ceiling_ratio: float | None) -> None:
+        # None is NaN: no rate is not a rate of zero
         self._hit_ratio.set(math.nan if hit_ratio is None else hit_ratio)
         self._hit_ceiling.set(math.nan if ceiling_ratio is None else ceiling_ratio)
 
     def show(self, stats: "EngineStats") -> None:
-        """Set every gauge that a step changes."""
+        """Set every gauge that a step or the time between two changes."""
+        self._show_hits(stats.hit_ratio, stats.ceiling_ratio)
         self._running.set(stats.num_running)
         self._waiting.set(stats.num_waiting)
         self._usage.set(stats.kv_usage)

@@ -28,7 +28,7 @@ class EngineSettings:
 
     weigh_loads: bool = True
     """Wait only for loads that are much faster than computing, and compute beside all others. Off: wait for all that is
-    below (tests with models so small that computing always wins)."""
+    below (tests with models so small that computing always wins, and the arm *always* of `bench gate`)."""
     load_overhead_seconds: float = 0.003
     """What a load costs whatever its length; shorter runs are computed without asking."""
     max_lookup_seconds: float = 0.25

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from pagoda_engine.core.below import Below
+from pagoda_engine.core.ceiling import HitCeiling
 from pagoda_engine.core.residency import Residency
 from pagoda_engine.core.roster import Roster
 from pagoda_engine.core.throughput import Throughput
@@ -31,6 +32,8 @@ class EngineStats:
     free_work_seconds: float = 0.0  # work it holds without slowing others by more than 20 %
     ram_seconds_per_token: float = 0.0  # what loads have cost lately, all in all; 0 until measured
     disk_seconds_per_token: float = 0.0
+    hit_ratio: float | None = None  # of the last half to whole hour; None: no prompts
+    ceiling_ratio: float | None = None
 
     def load_report(self) -> LoadReport:
         """Return what the sidecar is told of it."""
@@ -46,7 +49,12 @@ class EngineStats:
 
 
 def take_stats(
-    roster: Roster, residency: Residency, below: Below | None, throughput: Throughput, workload: Workload
+    roster: Roster,
+    residency: Residency,
+    below: Below | None,
+    throughput: Throughput,
+    workload: Workload,
+    ceiling: HitCeiling,
 ) -> EngineStats:
     """Count. In the engine's thread."""
     pages = residency.pages
@@ -69,4 +77,6 @@ def take_stats(
         free_work_seconds=workload.free_seconds,
         ram_seconds_per_token=0.0 if below is None else below.loader.seconds_per_token("ram"),
         disk_seconds_per_token=0.0 if below is None else below.loader.seconds_per_token("disk"),
+        hit_ratio=ceiling.hit_ratio,
+        ceiling_ratio=ceiling.ceiling_ratio,
     )

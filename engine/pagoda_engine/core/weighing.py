@@ -1,4 +1,4 @@
-"""Load or compute: what to do with the run of blocks that lies below. Pure: prices in, a plan out.
+"""Load or compute: what to do with the run of blocks that lies below. Pure: prices in, plans out.
 
     ├── serial: waited for, front first ──┤├── race: the engine computes ──►    ◄── loads from the end ──┤├─ computed ─┤
 
@@ -43,21 +43,11 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Plan:
-    """Wait for the first `num_serial` blocks (about `serial_seconds`), then race up to block `race_stop`.
-
-    `race_first` is the lowest block that the race can be expected to bring, with a margin. Nothing to race: both equal
-    `num_serial` then.
-    """
+    """Wait for the first `num_serial` blocks, about `serial_seconds`. What to race for is decided when they are there
+    (`race_span`): the prices may be others by then."""
 
     num_serial: int
     serial_seconds: float
-    race_first: int
-    race_stop: int
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether all should be computed."""
-        return self.num_serial == 0 and self.race_first == self.race_stop
 
 
 @dataclass(frozen=True)
@@ -69,8 +59,8 @@ class Meeting:
 
 
 def weigh(stretches: Sequence[Stretch], compute_seconds: Sequence[float]) -> Plan:
-    """Plan for blocks that follow one another; `compute_seconds[i]` is what computing block i would take."""
-    num_serial, serial_seconds, taken = 0, 0.0, 0
+    """Return what to wait for of blocks that follow one another; computing block i takes `compute_seconds[i]`."""
+    num_serial, serial_seconds = 0, 0.0
     for stretch in stretches:
         seconds = stretch.price.seconds(stretch.num_blocks)
         budget = sum(compute_seconds[num_serial : num_serial + stretch.num_blocks])
@@ -78,13 +68,15 @@ def weigh(stretches: Sequence[Stretch], compute_seconds: Sequence[float]) -> Pla
             break
         num_serial += stretch.num_blocks
         serial_seconds += seconds
-        taken += 1
-    first, stop = race_span(stretches[taken:], compute_seconds[num_serial:])
-    return Plan(num_serial, serial_seconds, num_serial + first, num_serial + stop)
+    return Plan(num_serial, serial_seconds)
 
 
 def race_span(stretches: Sequence[Stretch], compute_seconds: Sequence[float]) -> tuple[int, int]:
-    """Return the blocks to race for: the end of that stretch after which the whole would be done first."""
+    """Return the blocks to race for, none: both equal.
+
+    They end with that stretch after which the whole would be done first; the lowest is what the race can be expected to
+    bring, with a margin.
+    """
     first = stop = num_blocks = 0
     shortest = math.fsum(compute_seconds[: sum(stretch.num_blocks for stretch in stretches)])
     for number, stretch in enumerate(stretches):

@@ -85,6 +85,32 @@ def test_before_the_first_prompt_there_is_no_rate() -> None:
     assert all(map(math.isnan, ratios(Bench())))
 
 
+def test_rates_leave_the_window_although_nobody_asks_any_more() -> None:
+    bench = Bench(64)
+    bench.complete(range(21))
+    bench.complete(range(21))
+    assert ratios(bench)[0] > 0
+    bench.clock.now += 3 * WINDOW_SECONDS
+    bench.step()
+    assert all(map(math.isnan, ratios(bench)))
+
+
+def test_an_engine_that_sleeps_wakes_when_the_window_moves_and_only_while_there_are_rates() -> None:
+    clock = Clock()
+    ceiling = HitCeiling(clock)
+    assert ceiling.seconds_to_wait() is None
+    ceiling.count(100, 50, 50.0)
+    for _ in range(2):
+        wait = ceiling.seconds_to_wait()
+        assert wait is not None
+        assert 0 < wait <= WINDOW_SECONDS / 2
+        clock.now += wait
+        assert ceiling.seconds_to_wait() == 0.0
+        assert ceiling.hit_ratio in (0.5, None)
+    assert ceiling.hit_ratio is None
+    assert ceiling.seconds_to_wait() is None
+
+
 def test_what_was_seen_is_remembered_for_half_a_window_at_least_and_a_whole_one_at_most() -> None:
     clock = Clock()
     ceiling = HitCeiling(clock)

@@ -1,6 +1,7 @@
 """The plan for what lies below: never much worse than either extreme, for tiers of any constant pace."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -38,17 +39,39 @@ def load_seconds(run: list[Stretch]) -> float:
     return sum(stretch.price.seconds(stretch.num_blocks) for stretch in run)
 
 
-def planned_seconds(run: list[Stretch], times: list[float]) -> float:
-    """What following the plan takes if every price is right."""
-    plan = weigh(run, times)
-    rest, taken = [], 0
+def cut(run: list[Stretch], first: int, stop: int) -> list[Stretch]:
+    """The blocks [first, stop) of a run."""
+    pieces, start = [], 0
     for stretch in run:
-        low, high = max(taken, plan.num_serial), min(taken + stretch.num_blocks, plan.race_stop)
+        low, high = max(first, start), min(stop, start + stretch.num_blocks)
         if low < high:
-            rest.append(Stretch(high - low, stretch.price))
-        taken += stretch.num_blocks
-    raced = meet(rest, times[plan.num_serial : plan.race_stop]).seconds if rest else 0.0
-    return plan.serial_seconds + raced + math.fsum(times[max(plan.num_serial, plan.race_stop) :])
+            pieces.append(replace(stretch, num_blocks=high - low))
+        start += stretch.num_blocks
+    return pieces
+
+
+def planned_seconds(run: list[Stretch], times: list[float]) -> float:
+    """What a load takes that does as LoadRun does, if every price is right: wait, then race leg by leg.
+
+    A leg that the computing front has not reached by its end is followed by another one below it.
+    """
+    plan = weigh(run, times)
+    floor, end, seconds = plan.num_serial, len(times), plan.serial_seconds
+    behind = 0.0  # seconds to compute what no leg brings
+    while floor < end:
+        first, stop = (floor + block for block in race_span(cut(run, floor, end), times[floor:end]))
+        if first == stop:
+            break
+        behind += math.fsum(times[stop:end])
+        met = meet(cut(run, floor, stop), times[floor:stop])
+        if floor + met.position > first:
+            return seconds + met.seconds + behind
+        leg_seconds, computed = load_seconds(cut(run, first, stop)), 0.0
+        while floor < first and computed + times[floor] <= leg_seconds:
+            computed += times[floor]
+            floor += 1
+        seconds, end = seconds + leg_seconds, first
+    return seconds + math.fsum(times[floor:end]) + behind
 
 
 @given(runs, computes)
@@ -65,7 +88,8 @@ def test_only_what_costs_a_tenth_is_waited_for(run, compute):
     times = block_times(compute, sum(stretch.num_blocks for stretch in run))
     plan = weigh(run, times)
     assert plan.serial_seconds <= 0.1 * math.fsum(times[: plan.num_serial]) + 1e-9
-    assert plan.num_serial <= plan.race_first <= plan.race_stop <= len(times)
+    first, stop = race_span(cut(run, plan.num_serial, len(times)), times[plan.num_serial :])
+    assert 0 <= first <= stop <= len(times) - plan.num_serial
     assert plan.num_serial in {0} | {sum(one.num_blocks for one in run[: number + 1]) for number in range(len(run))}
 
 
@@ -127,5 +151,6 @@ def test_a_race_is_useless_once_nothing_will_come_in_time():
 
 @pytest.mark.parametrize("num_blocks", [1, 100])
 def test_a_dead_tier_is_not_raced(num_blocks):
-    plan = weigh([Stretch(num_blocks, LoadPrice(1000.0, 1.0))], [0.04] * num_blocks)
-    assert plan.is_empty
+    run, times = [Stretch(num_blocks, LoadPrice(1000.0, 1.0))], [0.04] * num_blocks
+    assert weigh(run, times).num_serial == 0
+    assert race_span(run, times) == (0, 0)
