@@ -266,7 +266,8 @@ class Loads:
         has_landed = work.tier.land(block, header)
         self._landed(block, source if has_landed else None)
         if has_landed:
-            block.is_pushed = source == pb.TIER_NAME_POOL
+            if source == pb.TIER_NAME_POOL:
+                self._pusher.is_in_pool(block)
             work.job.ready(position, block, source)
         else:
             work.job.missed(position, "integrity")

@@ -46,7 +46,8 @@ class PoolThread:
             self._ask, counters.probes_saved, settings.absent_seconds, settings.max_absent, time.monotonic
         )
         self._namespace = b""
-        self._num_nodes = 0
+        self._num_nodes = self._num_lists = 0
+        self._states = counters.states
         self._problem = ""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="pool-tier", daemon=True)
@@ -60,6 +61,11 @@ class PoolThread:
     def enabled(self) -> bool:
         """Whether operations reach any node."""
         return not self.off_reason
+
+    @property
+    def num_upheavals(self) -> int:
+        """A number that rises with each list of nodes and each node that comes back."""
+        return self._num_lists + self._states.num_returns
 
     def set_namespace(self, namespace: bytes) -> None:
         """Read and write records of `namespace` (32 bytes) from now on.
@@ -77,6 +83,7 @@ class PoolThread:
     def set_nodes(self, nodes: Sequence[PoolNode]) -> None:
         """Use `nodes` from now on."""
         self._num_nodes = len(nodes)
+        self._num_lists += 1
         self._probes.forget()
         self._asking.set_nodes(nodes)
         self._tell(self._pool.set_nodes, tuple(nodes))

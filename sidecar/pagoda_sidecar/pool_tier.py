@@ -18,6 +18,11 @@ class PoolTier(Protocol):
         """Whether calls reach anything."""
         ...
 
+    @property
+    def num_upheavals(self) -> int:
+        """A number that rises when the pool may have lost what it held: other nodes, or one that came back."""
+        ...
+
     def set_namespace(self, namespace: bytes) -> None:
         """Read and write records of this namespace (32 bytes) from now on."""
         ...

@@ -3,6 +3,9 @@
     seen twice (a load hit it, a second request ended or hit at it) ──► queue, bounded ──► probe, verify, store
     hand-over or the end of an engine ──► everything, hottest sessions first ──► probe, verify, store
 
+What the pool is known to have is not offered again, until that knowledge is old (`KNOWN_SECONDS`, then one probe tells)
+or worth nothing: nodes evict, are replaced, and come back empty.
+
 A slot being sent is referenced, and hashed by the pool just before: a damaged block must not spread. Nobody waits for
 a push. A full queue loses offers, which come again with the next use, and what is late is left; both are counted.
 """
@@ -10,7 +13,8 @@ a push. A full queue loses offers, which come again with the next use, and what 
 import asyncio
 import itertools
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pagoda_protocol.records import RecordError
@@ -32,6 +36,8 @@ BATCH = 64
 PROBE_SECONDS = 10.0
 SEND_SECONDS = 60.0
 DRAIN_SECONDS = 600.0
+# So long a block that the pool had is not asked for again, however often it is used
+KNOWN_SECONDS = 30.0
 # The engine's own request ends at a block once; the second time somebody came back
 TOUCHES_TO_PUSH = 2
 
@@ -48,9 +54,10 @@ class PushResult:
 class Pusher:
     """See the head of this file. `cancel` must have returned before a tier's arena is let go of."""
 
-    def __init__(self, pool: PoolTier, verifier: Verifier) -> None:
+    def __init__(self, pool: PoolTier, verifier: Verifier, clock: Callable[[], float] = time.monotonic) -> None:
         self._pool = pool
         self._verifier = verifier
+        self._clock = clock
         self._queue: dict[Block, None] = {}  # ordered, and each block once
         self._early_touches: dict[bytes, int] = {}  # of addresses that are not here (yet), oldest first
         self._sending: asyncio.Task[None] | None = None
@@ -78,6 +85,10 @@ class Pusher:
         """A block has become visible; uses reported before that count now."""
         for _ in range(self._early_touches.pop(block.address, 0)):
             self.touched(tier, block.address)
+
+    def is_in_pool(self, block: Block) -> None:
+        """The pool has just given us `block`."""
+        block.pool_mark = self._mark()
 
     def drain(self, tier: RamTier) -> None:
         """Push everything in the background: an engine is gone without a hand-over."""
@@ -118,7 +129,7 @@ class Pusher:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _offer(self, tier: RamTier, block: Block) -> None:
-        if block.is_pushed or not block.is_sealed or not self._pool.enabled() or block in self._queue:
+        if not block.is_sealed or not self._pool.enabled() or block in self._queue or self._has(block):
             return
         if len(self._queue) >= MAX_QUEUED:
             self._verifier.counters.pushes_dropped.add(1, reason="queue_full")
@@ -127,6 +138,17 @@ class Pusher:
         if self._sending is None:
             self._sending = asyncio.create_task(self._send_queue(tier))
             self._sending.add_done_callback(self._sent)
+
+    def _mark(self) -> tuple[int, float]:
+        """What to note of a block that the pool has as of now."""
+        return self._pool.num_upheavals, self._clock()
+
+    def _has(self, block: Block) -> bool:
+        """Whether the pool is known to have `block`."""
+        if block.pool_mark is None:
+            return False
+        num_upheavals, since = block.pool_mark
+        return num_upheavals == self._pool.num_upheavals and self._clock() - since < KNOWN_SECONDS
 
     async def _send_queue(self, tier: RamTier) -> None:
         while self._queue:
@@ -154,13 +176,14 @@ class Pusher:
     async def _lacking(self, blocks: Sequence[Block], deadline: Deadline) -> list[Block]:
         """Return the blocks the pool does not have."""
         blocks = [block for block in blocks if block.is_named and block.is_sealed]
+        mark = self._mark()
         try:
             async with asyncio.timeout(deadline.remaining):
                 found = await self._pool.probe([block.address for block in blocks])
         except TimeoutError:
             return blocks
         for block, is_there in zip(blocks, found, strict=True):
-            block.is_pushed = is_there
+            block.pool_mark = mark if is_there else None
         return [block for block, is_there in zip(blocks, found, strict=True) if not is_there]
 
     async def _send_all(self, tier: RamTier, blocks: Sequence[Block], deadline: Deadline) -> int:
@@ -186,6 +209,7 @@ class Pusher:
         blocks = [block for block in blocks if block.is_named and _is_sound(tier, block)]
         for block in blocks:
             tier.index.reference(block)
+        mark = self._mark()
         try:
             async with asyncio.timeout(deadline.remaining):
                 records = [(tier.header(block), tier.arena.payload(block.slot)) for block in blocks]
@@ -197,7 +221,7 @@ class Pusher:
             for block in blocks:
                 tier.index.unreference(block)
         for block, outcome in zip(blocks, outcomes, strict=True):
-            block.is_pushed = outcome in STORED
+            block.pool_mark = mark if outcome in STORED else None
         damaged = [block for block, outcome in zip(blocks, outcomes, strict=True) if outcome == "corrupt"]
         if damaged:
             await self._verifier.check(tier, damaged)

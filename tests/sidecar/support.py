@@ -233,6 +233,7 @@ class FakePool:
     off_reason = ""
 
     def __init__(self) -> None:
+        self.num_upheavals = 0
         self.records: dict[bytes, tuple[RecordHeader, bytes]] = {}
         self.num_fetched = 0
         self.delay = 0.0

@@ -1,6 +1,7 @@
 """Loads and pushes on a real arena with a pool in a dict."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -17,7 +18,7 @@ from pagoda_sidecar.counters import Counters
 from pagoda_sidecar.disk.chains import Chains
 from pagoda_sidecar.disk.tier import DiskTier
 from pagoda_sidecar.loads import LoadJob, Loads
-from pagoda_sidecar.pushes import Pusher
+from pagoda_sidecar.pushes import KNOWN_SECONDS, Pusher
 from pagoda_sidecar.verifier import Verifier
 from tests.sidecar.support import BLOCK_TOKENS, NAMESPACE, ROOT, FakePool, chain, payload
 
@@ -33,7 +34,9 @@ class Pod:
         arena.fix_geometry(SIZE)
         self.tier = RamTier(arena, NAMESPACE, 0, asyncio.get_running_loop().time, lambda: False)
         self.verifier = Verifier(self.counters)
-        self.pusher = Pusher(pool, self.verifier)
+        self.now = 0.0
+        self.numbers = itertools.count()
+        self.pusher = Pusher(pool, self.verifier, lambda: self.now)
         self.loads = Loads(pool, DiskTier(None, 0, Chains()), self.verifier, self.pusher)
 
     def store(self, addresses: Sequence[bytes]) -> None:
@@ -222,6 +225,67 @@ async def test_uses_reported_before_a_block_has_arrived_count_when_it_does(pods:
     assert set(one.pool.records) == set(addresses)
 
 
+async def pushed(pod: Pod, addresses: Sequence[bytes]) -> bool:
+    """Use a chain once more; return whether the pool has all of it soon after."""
+    await events(pod.start(f"use {next(pod.numbers)}", addresses))
+    for _ in range(20):
+        await asyncio.sleep(0.01)
+        if set(addresses) <= set(pod.pool.records):
+            return True
+    return False
+
+
+async def test_what_the_pool_has_lost_is_pushed_again_when_that_may_be_known(pods: tuple[Pod, Pod]) -> None:
+    one, _ = pods
+    one.store(chain(3))
+    assert await pushed(one, chain(3))
+    one.pool.records.clear()  # its node needed room
+    one.now += KNOWN_SECONDS / 2
+    assert not await pushed(one, chain(3)), "asked for again all the time"
+    one.now += KNOWN_SECONDS / 2
+    assert await pushed(one, chain(3))
+    one.pool.records.clear()
+    one.pool.num_upheavals += 1  # a node is another one
+    assert await pushed(one, chain(3))
+
+
+async def test_what_came_from_a_pool_that_lost_it_is_pushed_again(pods: tuple[Pod, Pod]) -> None:
+    one, other = pods
+    one.store(chain(3))
+    await drain(one)
+    assert await events(other.start("l", chain(3))) == [("pool", 0), ("pool", 1), ("pool", 2)]
+    other.pool.records.clear()
+    assert not await pushed(other, chain(3))
+    other.pool.num_upheavals += 1
+    assert await pushed(other, chain(3))
+
+
+async def test_an_offer_that_finds_the_queue_full_is_counted_and_comes_again(
+    pods: tuple[Pod, Pod], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, _ = pods
+    monkeypatch.setattr("pagoda_sidecar.pushes.MAX_QUEUED", 2)
+    one.store(chain(5))
+    await events(one.start("l", chain(5)))
+    assert one.counters.pushes_dropped.value(reason="queue_full") == 3
+    assert await pushed(one, chain(5)) or await pushed(one, chain(5))
+    assert one.counters.pushes_dropped.value(reason="late") == 0
+
+
+async def test_blocks_that_a_hand_over_has_no_time_for_are_counted_as_late(
+    pods: tuple[Pod, Pod], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, _ = pods
+    monkeypatch.setattr("pagoda_sidecar.pushes.NUM_SENDERS", 1)
+    monkeypatch.setattr("pagoda_sidecar.pushes.SEND_BATCH", 2)  # of which none is acknowledged in time
+    one.store(chain(6))
+    one.pool.delay = 1.0
+    result = await one.pusher.push_all(one.tier, 2**40, 0.1)
+    assert (result.num_blocks, result.num_left) == (0, 6)
+    assert one.counters.pushes_dropped.value(reason="late") == 6
+    assert one.counters.pushes_dropped.value(reason="queue_full") == 0
+
+
 async def test_a_damaged_block_is_dropped_and_never_spreads(pods: tuple[Pod, Pod]) -> None:
     one, _ = pods
     one.store(chain(4))
@@ -250,13 +314,21 @@ async def test_a_hand_over_keeps_its_budget_and_begins_with_the_hottest_session(
     assert unpack_header(one.tier._headers.record(0)).payload_bytes == SIZE
 
 
+async def test_a_hand_over_pushes_all_and_counts_what_several_senders_sent(pods: tuple[Pod, Pod]) -> None:
+    one, _ = pods
+    one.store(chain(20))
+    result = await one.pusher.push_all(one.tier, 2**40, 10.0)
+    assert (result.num_blocks, result.num_bytes, result.num_left) == (20, 20 * SIZE, 0)
+    assert list(one.pool.records) == chain(20), "each chain from its front"
+
+
 async def test_a_store_that_was_not_acknowledged_is_not_believed(pods: tuple[Pod, Pod]) -> None:
     one, _ = pods
     one.store(chain(2))
     one.pool.accepts = False
     result = await one.pusher.push_all(one.tier, 2**40, 10.0)
     assert (result.num_blocks, result.num_left) == (0, 2)
-    assert not any(block.is_pushed for block in one.tier.index)
+    assert not any(block.pool_mark for block in one.tier.index)
 
 
 async def test_a_block_that_two_doubt_gives_its_slot_back_once(pods: tuple[Pod, Pod]) -> None:

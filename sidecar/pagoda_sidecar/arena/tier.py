@@ -140,7 +140,7 @@ class RamTier:
         if not fits or not block.is_named:
             self.fail(block)
             return False
-        block.tokens, block.is_pushed = header.tokens, True
+        block.tokens = header.tokens
         self.index.retag(block, header.tenant_tag)
         self._seal(block, header)
         return True

@@ -14,6 +14,7 @@
     wire         a socket, bare or with TLS
     access       certificates, user and password
     node         one memcached: its connections, breaker and recovery
+    states       which nodes answer, by everybody's word
 
 What `pagoda_pool_operations_total` says became of each record:
 

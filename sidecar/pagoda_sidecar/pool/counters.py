@@ -2,6 +2,7 @@
 
 from pagoda_protocol import metrics as names
 from pagoda_runtime.metrics import Instrument, Metrics
+from pagoda_sidecar.pool.states import NodeStates
 
 
 class PoolCounters:
@@ -12,7 +13,9 @@ class PoolCounters:
         self.operations = metrics.counter(
             names.POOL_OPERATIONS, "Operations on pool nodes, per record.", ("node", "operation", "outcome")
         )
-        self.up = metrics.gauge(names.POOL_NODE_UP, "Whether a pool node answered when last asked.", ("node",))
+        self.states = NodeStates(
+            metrics.gauge(names.POOL_NODE_UP, "Whether a pool node answered when last asked.", ("node",))
+        )
         self.probes_saved = metrics.counter(
             names.POOL_PROBES_SAVED, "Records the pool was not asked for, by reason.", ("reason",)
         )

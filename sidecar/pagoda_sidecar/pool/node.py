@@ -98,7 +98,7 @@ class Node:
         """
         self._is_retired = True
         self._close_idle()
-        self._counters.up.remove(node=self.node.name)
+        self._counters.states.take_back(self.node.name, self)
         if self._recovery is not None:
             self._recovery.cancel()
         return self._recovery
@@ -138,7 +138,7 @@ class Node:
     def _set_up(self, is_up: bool) -> None:
         if is_up is not self._is_up and not self._is_retired:
             self._is_up = is_up
-            self._counters.up.set(is_up, node=self.node.name)
+            self._counters.states.say(self.node.name, self, is_up)
 
     def _close_idle(self) -> None:
         while self._idle:

@@ -31,7 +31,8 @@ class Block:
     is_verified: bool = True
     # Whether every block before it lies in this tier as well
     is_rooted: bool = False
-    is_pushed: bool = False  # the pool acknowledged it in this life
+    # The pool had it: its number of upheavals then, and when
+    pool_mark: tuple[int, float] | None = None
     is_on_disk: bool = False  # the disk tier holds a copy
     num_uses: int = 0  # that ended here
     num_touches: int = 0
