@@ -27,5 +27,10 @@ def test_every_field_separates_namespaces(change):
     assert dataclasses.replace(NAMESPACE, **change).digest() != NAMESPACE.digest()
 
 
+def test_e13_another_adapter_is_another_namespace():
+    adapters = [dataclasses.replace(NAMESPACE, adapter_digest=digest) for digest in (None, "a" * 64, "b" * 64)]
+    assert len({namespace.digest() for namespace in adapters}) == 3
+
+
 def test_no_field_is_left_out_of_the_test_above():
     assert len(dataclasses.fields(Namespace)) == 8

@@ -7,11 +7,20 @@ import pytest
 from pagoda_engine.model.codecs.registry import CODECS as MODEL_CODECS
 from pagoda_engine.model.interface import ModelFacts
 from pagoda_engine.serving.loading import namespace_of
-from pagoda_protocol.records import CODECS, unpack_header
-from pagoda_sidecar.client import EngineIdentity
+from pagoda_protocol.records import CODECS, RECORD_HEADER_BYTES, unpack_header
+from pagoda_sidecar.arena.layout import (
+    ENTRY_BYTES,
+    RECORD_OFFSET,
+    SEALED,
+    SUPERBLOCK_BYTES,
+    Geometry,
+    unpack_superblock,
+)
+from pagoda_sidecar.client import EngineIdentity, TierClient
 from tests.engine.model.codecs.pages import codec_of
 from tests.sidecar.support import SidecarProcess, chain, client_of, load, sidecar_process, store, wait_until
 
+CHAIN_BLOCKS = 50
 FACTS = ModelFacts(
     block_tokens=4, payload_bytes=0, num_pages=1, vocab_size=8, max_position=64, kv_dtype="Float32", codec="Raw",
     codec_revision=1, config_digest="0" * 64, weights_digest="1" * 64,
@@ -35,39 +44,47 @@ def test_each_codec_and_each_revision_has_a_namespace_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("other", [facts_of("Int4"), facts_of("Nvfp4"), facts_of("Int8", revision=2)])
-def test_e16_blocks_of_another_codec_are_never_found_and_age_out(other: ModelFacts) -> None:
+def test_e14_blocks_of_another_codec_are_never_found_and_age_out(other: ModelFacts) -> None:
     first = facts_of("Int8")
     addresses = chain(6)
     with sidecar_process() as sidecar:
         with client_of(sidecar, identity_of(first)) as client:
+            fill(sidecar, client)
             assert store(client, addresses).stored == 6
             assert load(client, addresses).sources == ["ram"] * 6
+            assert namespaces_of(sidecar) == [namespace_of(first)[:16]] * num_slots(sidecar)
         with client_of(sidecar, identity_of(other)) as client:
             assert client.lookup(addresses, 1.0) == []
             assert load(client, addresses).sources == []
+            fill(sidecar, client)
             assert store(client, addresses).stored == 6
             assert load(client, addresses).sources == ["ram"] * 6
-            fill(sidecar, client_codec=CODECS[other.codec], size=other.payload_bytes)
+            assert namespaces_of(sidecar) == [namespace_of(other)[:16]] * num_slots(sidecar)
             assert client.num_integrity_failures == 0
         with client_of(sidecar, identity_of(first)) as client:
             assert client.lookup(addresses, 1.0) == []
-        assert sidecar.metric("pagoda_leases") == 0
+        wait_until(lambda: sidecar.metric("pagoda_leases") == 0, what="the last lease to be given back")
 
 
-def fill(sidecar: SidecarProcess, client_codec: int, size: int) -> None:
-    """Every record that the arena holds by now is of the codec that is attached."""
-    wait_until(lambda: len(sealed_codecs(sidecar, size)) > 0, what="sealed records")
-    assert set(sealed_codecs(sidecar, size)) == {client_codec}
+def geometry_of(sidecar: SidecarProcess) -> Geometry:
+    with (sidecar.volume / "arena").open("rb") as arena:
+        return unpack_superblock(arena.read(SUPERBLOCK_BYTES))[1]
 
 
-def sealed_codecs(sidecar: SidecarProcess, size: int) -> list[int]:
-    """Return the codec of each sealed record header in the arena's file that has this payload size."""
-    data = (sidecar.volume / "arena").read_bytes()
-    found = []
-    at = data.find(b"PGDK")
-    while at >= 0:
-        header = unpack_header(data[at : at + 128])
-        if header.payload_bytes == size:
-            found.append(header.codec)
-        at = data.find(b"PGDK", at + 128)
-    return found
+def num_slots(sidecar: SidecarProcess) -> int:
+    return geometry_of(sidecar).num_slots
+
+
+def fill(sidecar: SidecarProcess, client: TierClient) -> None:
+    """Store chains until every slot is taken."""
+    for seed in range(1, 2 + num_slots(sidecar) // CHAIN_BLOCKS):
+        assert store(client, chain(CHAIN_BLOCKS, seed)).stored == CHAIN_BLOCKS
+    wait_until(lambda: len(namespaces_of(sidecar)) == num_slots(sidecar), what="a full arena")
+
+
+def namespaces_of(sidecar: SidecarProcess) -> list[bytes]:
+    """Return the namespace of every sealed record in the arena's file, whoever is attached."""
+    data, geometry = (sidecar.volume / "arena").read_bytes(), geometry_of(sidecar)
+    entries = [data[geometry.entry_offset(slot) :][:ENTRY_BYTES] for slot in range(geometry.num_slots)]
+    records = [entry[RECORD_OFFSET:][:RECORD_HEADER_BYTES] for entry in entries if entry[0] == SEALED]
+    return [unpack_header(record).namespace for record in records]
