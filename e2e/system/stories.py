@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from tests.support.pods import Pods
+
 _Result = TypeVar("_Result")
 
 _MAX_TELLINGS = 5
@@ -42,3 +44,21 @@ def eventually(condition: Callable[[], bool], otherwise: str, seconds: float = 3
     while not condition():
         assert time.monotonic() < end, otherwise
         time.sleep(0.05)
+
+
+def wait_parked(pods: Pods) -> None:
+    """Wait until no session is left on the device of `chat-0`."""
+    engine = pods.engine("chat-0")
+    eventually(lambda: engine.metric("pagoda_blocks", state="cached") == 0, "the session was never parked")
+
+
+def wait_settled(pods: Pods, num_blocks: int) -> None:
+    """Wait until the disk of `chat-0` and the pool hold so many blocks: what is parked and was used twice."""
+    sidecar = pods.sidecar("chat-0")
+    eventually(
+        lambda: (
+            sidecar.metric("pagoda_tier_blocks", tier="disk") >= num_blocks and pods.memcached_items() >= num_blocks
+        ),
+        "the blocks never reached disk and pool",
+    )
+    time.sleep(0.5)  # the last of them may still be being written

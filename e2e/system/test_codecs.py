@@ -5,14 +5,10 @@ shows each of the others. With Raw the tokens are the cold ones. A lossy codec's
 from every tier: a block is encoded once, and what was encoded is what every tier holds.
 """
 
-import shutil
-import time
-from pathlib import Path
-
 import pytest
 
 from e2e.system.conftest import StartPods
-from e2e.system.stories import demand, eventually, shown
+from e2e.system.stories import demand, shown, wait_parked, wait_settled
 from pagoda_protocol.metrics import SOURCES
 from pagoda_protocol.records import CODECS
 from tests.support.pods import Pods
@@ -35,39 +31,6 @@ def ask(pods: Pods, prompt: str) -> Answer:
     return answer
 
 
-def wait_parked(pods: Pods) -> None:
-    engine = pods.engine("chat-0")
-    eventually(lambda: engine.metric("pagoda_blocks", state="cached") == 0, "the session was never parked")
-
-
-def wait_settled(pods: Pods, num_blocks: int) -> None:
-    """Wait until disk and pool hold what is parked and was used twice."""
-    sidecar = pods.sidecar("chat-0")
-    eventually(
-        lambda: (
-            sidecar.metric("pagoda_tier_blocks", tier="disk") >= num_blocks and pods.memcached_items() >= num_blocks
-        ),
-        "the blocks never reached disk and pool",
-    )
-    time.sleep(0.5)  # the last of them may still be being written
-
-
-def take_away(pods: Pods, *, is_disk_too: bool) -> None:
-    """Let the sidecar start without its arena, and perhaps without its segments."""
-    sidecar, engine = pods.sidecar("chat-0"), pods.engine("chat-0")
-    argv = list(sidecar.command.argv)
-    sidecar.stop()
-    (Path(argv[argv.index("--volume") + 1]) / "arena").unlink()
-    if is_disk_too:
-        disk = Path(argv[argv.index("--disk-dir") + 1])
-        shutil.rmtree(disk)
-        disk.mkdir()
-    sidecar.start()
-    sidecar.wait_ready("/health")
-    eventually(lambda: engine.metric("pagoda_tier_attached") == 1, "the engine never attached again")
-    eventually(lambda: sidecar.metric("pagoda_tier_blocks", tier="ram", state="free") > 0, "no RAM tier came")
-
-
 @pytest.mark.parametrize("codec", sorted(CODECS))
 def test_e7_e27_each_tier_gives_the_same_tokens_and_says_so(start_pods: StartPods, codec: str) -> None:
     pods = start_pods(codec=codec, disk="64Mi", idle_seconds=1)
@@ -87,7 +50,7 @@ def test_e7_e27_each_tier_gives_the_same_tokens_and_says_so(start_pods: StartPod
         for tier, is_disk_too in (("disk", False), ("pool", True)):
             wait_parked(pods)
             wait_settled(pods, reused // BLOCK)
-            take_away(pods, is_disk_too=is_disk_too)
+            pods.take_away("chat-0", is_disk_too=is_disk_too)
             answer = ask(pods, prompt)
             demand(answer.sources[tier] == reused, (tier, answer.sources))
             assert answer.text == ram.text, tier

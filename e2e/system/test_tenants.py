@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e.system.stories import demand, eventually, shown
+from e2e.system.stories import demand, eventually, shown, wait_parked, wait_settled
 from e2e.system.tenants import BLOCK, NAMES, OTHERS, OWNER, api_key, ask, is_cold, reusable, tenant_pods
-from e2e.system.test_codecs import take_away, wait_parked, wait_settled
 from pagoda_protocol.tenants import admin_token, key_hash
 from tests.support.pods import Pods
 from tests.support.program import HOST, Answer, RequestFailed
@@ -41,7 +40,7 @@ def test_e30_same_tenant_hits_and_any_other_misses_in_every_tier(pods: Pods) -> 
                 wait_parked(pods)
             if tier in ("disk", "pool"):
                 wait_settled(pods, reusable(cold) // BLOCK)
-                take_away(pods, is_disk_too=tier == "pool")
+                pods.take_away("chat-0", is_disk_too=tier == "pool")
             # Whatever the body says about who sends it: a name is ignored, a salt is no field of ours.
             found = ask(engine, other, prompt, user=OWNER, prompt_cache_key=OWNER)
             assert is_cold(found), (tier, found.sources)
@@ -90,7 +89,7 @@ def test_a_public_text_is_shared_by_all_tenants_in_every_tier_and_what_follows_i
             wait_parked(pods)
             if tier in ("disk", "pool"):
                 wait_settled(pods, reusable(first) // BLOCK)
-                take_away(pods, is_disk_too=tier == "pool")
+                pods.take_away("chat-0", is_disk_too=tier == "pool")
             found = chat(pods, other, salt + question)
             assert found.text == first.text
             assert found.usage["prompt_tokens"] - found.sources["compute"] <= num_public, "public blocks at most"

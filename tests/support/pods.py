@@ -123,6 +123,29 @@ class Pods:
         """The router."""
         return self.programs["router"]
 
+    def take_away(self, pod: str, *, is_disk_too: bool, seconds: float = 60.0) -> None:
+        """Let the pod's sidecar start without its arena, and perhaps without its segments.
+
+        Returns when its engine has attached again and the RAM tier is there.
+        """
+        sidecar, engine = self.sidecar(pod), self.engine(pod)
+        argv = sidecar.command.argv
+        sidecar.stop()
+        (Path(argv[argv.index("--volume") + 1]) / "arena").unlink()
+        if is_disk_too:
+            disk = Path(argv[argv.index("--disk-dir") + 1])
+            shutil.rmtree(disk)
+            disk.mkdir()
+        sidecar.start()
+        sidecar.wait_ready("/health")
+        end = time.monotonic() + seconds
+        while engine.metric("pagoda_tier_attached") != 1 or not sidecar.metric(
+            "pagoda_tier_blocks", tier="ram", state="free"
+        ):
+            if time.monotonic() > end:
+                raise TimeoutError(f"{pod} had no RAM tier again in {seconds:.0f} s")
+            time.sleep(0.05)
+
     def wait_idle(self, pod: str, seconds: float = 30.0) -> None:
         """Wait until the engine runs nothing and no lease is held: what must be so a moment after the last answer."""
         end = time.monotonic() + seconds
@@ -134,6 +157,20 @@ class Pods:
                 return
             time.sleep(0.05)
         raise TimeoutError(f"{pod} was not idle in {seconds:.0f} s:\n{self.sidecar(pod).get('/metrics')[1]}")
+
+
+@dataclass(frozen=True)
+class _Start:
+    """How a pool's programs are started, and where."""
+
+    pool: InferencePool
+    folder: Path
+    volumes: Path
+    threads: int
+    exact: bool
+    with_router: bool
+    with_sidecars: bool
+    tenants_dir: str | None
 
 
 @contextlib.contextmanager
@@ -153,9 +190,11 @@ def running_pods(
     """
     pool = parse_pool(document)
     volumes = Path(tempfile.mkdtemp(prefix="pagoda-test-", dir="/dev/shm"))
+    tenants = None if tenants_dir is None else str(tenants_dir)
+    start = _Start(pool, folder, volumes, threads, exact, with_router, with_sidecars, tenants)
     programs: dict[str, Program] = {}
     try:
-        _add_programs(programs, pool, folder, volumes, threads, exact, with_router, with_sidecars, tenants_dir)
+        _add_programs(programs, start)
         for program in programs.values():
             program.start()
         for name, program in programs.items():
@@ -168,17 +207,8 @@ def running_pods(
         shutil.rmtree(volumes, ignore_errors=True)
 
 
-def _add_programs(
-    programs: dict[str, Program],
-    pool: InferencePool,
-    folder: Path,
-    volumes: Path,
-    threads: int,
-    exact: bool,
-    with_router: bool,
-    with_sidecars: bool,
-    tenants_dir: Path | None,
-) -> None:
+def _add_programs(programs: dict[str, Program], start: _Start) -> None:
+    pool, folder, tenants = start.pool, start.folder, start.tenants_dir
     secret_dir, router_secret_dir, settings_dir = (folder / name for name in ("secret", "router-secret", "settings"))
     for path in (secret_dir, router_secret_dir, settings_dir):
         path.mkdir(parents=True, exist_ok=True)
@@ -189,7 +219,6 @@ def _add_programs(
 
     live = {"idleSeconds": pool.cache.idle_seconds, "sharedPrefixes": list(pool.tenancy.shared_prefixes)}
     (settings_dir / LIVE_FILE).write_text(json.dumps(live))
-    tenants = None if tenants_dir is None else str(tenants_dir)
 
     def add(name: str, command: Command, port: int) -> None:
         programs[name] = Program(name, command, port, folder / (name.replace(" ", "-") + ".log"))
@@ -205,9 +234,9 @@ def _add_programs(
     for number in range(pool.replicas):
         name = f"{pool.name}-{number}"
         engine_port, sidecar_port = free_port(), free_port()
-        volume = volumes / name
+        volume = start.volumes / name
         volume.mkdir()
-        if with_sidecars:
+        if start.with_sidecars:
             disk = folder / f"disk-{name}"
             disk.mkdir(exist_ok=True)
             sidecar = SidecarPlacement(
@@ -219,16 +248,16 @@ def _add_programs(
             HOST,
             engine_port,
             str(secret_dir),
-            threads,
-            str(volume) if with_sidecars else None,
+            start.threads,
+            str(volume) if start.with_sidecars else None,
             tenants_dir=tenants,
             settings_dir=str(settings_dir),
-            exact=exact,
+            exact=start.exact,
         )
         add(f"engine {name}", engine_command(pool, engine, sys.executable), engine_port)
         pods.append({"name": name, "engine": f"{HOST}:{engine_port}", "sidecar": f"{HOST}:{sidecar_port}"})
     (settings_dir / "pods.json").write_text(json.dumps({"pods": pods}))
-    if with_router:
+    if start.with_router:
         port = free_port()
         router = RouterPlacement(f"{pool.name}-router", HOST, port, str(router_secret_dir), str(settings_dir), tenants)
         add("router", router_command(pool, router, sys.executable), port)
