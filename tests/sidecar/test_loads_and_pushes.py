@@ -11,6 +11,7 @@ import xxhash
 
 from pagoda_protocol.records import unpack_header
 from pagoda_runtime.metrics import Metrics
+from pagoda_sidecar import pushes
 from pagoda_sidecar.arena.file import allocate
 from pagoda_sidecar.arena.slots.grants import Holder, NewBlock, Run
 from pagoda_sidecar.arena.tier import RamTier
@@ -23,7 +24,7 @@ from pagoda_sidecar.verifier import Verifier
 from tests.sidecar.support import BLOCK_TOKENS, NAMESPACE, ROOT, FakePool, chain, payload
 
 SIZE = 1000
-HOLDER = Holder(b"a" * 16, b"p" * 16)
+HOLDER = Holder(b"a" * 16)
 
 
 class Pod:
@@ -314,12 +315,15 @@ async def test_a_hand_over_keeps_its_budget_and_begins_with_the_hottest_session(
     assert unpack_header(one.tier._headers.record(0)).payload_bytes == SIZE
 
 
-async def test_a_hand_over_pushes_all_and_counts_what_several_senders_sent(pods: tuple[Pod, Pod]) -> None:
+async def test_a_hand_over_pushes_all_and_counts_what_several_senders_sent(
+    pods: tuple[Pod, Pod], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pushes, "SEND_BATCH", 1)
     one, _ = pods
-    one.store(chain(20))
+    one.store(chain(6))
     result = await one.pusher.push_all(one.tier, 2**40, 10.0)
-    assert (result.num_blocks, result.num_bytes, result.num_left) == (20, 20 * SIZE, 0)
-    assert list(one.pool.records) == chain(20), "each chain from its front"
+    assert (result.num_blocks, result.num_bytes, result.num_left) == (6, 6 * SIZE, 0)
+    assert list(one.pool.records) == chain(6), "each chain from its front"
 
 
 async def test_a_store_that_was_not_acknowledged_is_not_believed(pods: tuple[Pod, Pod]) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from pagoda_sidecar.arena.slots.memory import Memory
 from pagoda_sidecar.arena.slots.policy import FadingFrequency
+from tests.support.eviction.online import hits_of_counting, hits_of_knowing
 from tests.support.eviction.optimum import optimum
 from tests.support.eviction.replay import Cache, LruReplay, RamReplay
 from tests.support.eviction.traces import Request, num_prompt_blocks, scan, sessions, zipf, zipf_and_scan
@@ -17,12 +18,15 @@ def rate(cache: Cache, trace: Sequence[Request]) -> float:
     return sum(map(cache.serve, trace)) / num_prompt_blocks(trace)
 
 
-def test_zipf_and_scan_come_near_the_best_possible() -> None:
-    trace = list(zipf_and_scan(1500, seed=5, num_documents=100))
-    best = optimum(trace, 1000).num_hits / num_prompt_blocks(trace)
+@pytest.mark.parametrize("seed", [5, 6])
+def test_zipf_and_scan_come_near_the_best_that_counting_could_do(seed: int) -> None:
+    """All is drawn from the seed: the rates are the same each time. The optimum is far on short traces."""
+    trace = list(zipf_and_scan(1500, seed, num_documents=100))
+    num_asked = num_prompt_blocks(trace)
     replay = RamReplay(1000)
     ours = rate(replay, trace)
-    assert best - 0.065 <= ours <= best  # 5 points in the bench, whose longer traces leave more time to learn
+    assert ours <= hits_of_knowing(trace, 1000) / num_asked < optimum(trace, 1000).num_hits / num_asked
+    assert ours > hits_of_counting(trace, 1000) / num_asked - 0.02
     assert ours > rate(LruReplay(1000), trace) + 0.08
     assert replay.num_unreachable == 0
     replay.index.check_integrity()
