@@ -28,7 +28,7 @@ class Attachment:
     @property
     def holder(self) -> Holder:
         """Whom its leases belong to."""
-        return Holder(self.id, self.request.process_id)
+        return Holder(self.id)
 
     @property
     def head(self) -> Head:

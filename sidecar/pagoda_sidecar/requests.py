@@ -8,11 +8,11 @@ from pagoda_protocol.digests import DIGEST_BYTES, DIGEST_VERSION
 from pagoda_protocol.namespace import NAMESPACE_BYTES
 from pagoda_protocol.tier import PROTOCOL_VERSION
 from pagoda_protocol.tier import tier_pb2 as pb
-from pagoda_sidecar.arena.layout import PROCESS_ID_BYTES
 from pagoda_sidecar.arena.slots.grants import NewBlock, Run
 
 MAX_ADDRESSES = 1 << 17  # two million tokens in blocks of 16; to look up more would keep the control loop for long
 MAX_REQUEST_ID = 128
+PROCESS_ID_BYTES = 16
 MAX_LEASES = 4096  # in one call
 MAX_MODEL_NAMES = 64
 MAX_MODEL_NAME = 253

@@ -78,7 +78,7 @@ class Sidecar:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._num_evictions = self._num_share_evictions = 0
         self._is_closing = False
-        self._num_disk_evictions = 0
+        self._num_disk_evictions = self._num_disk_share_evictions = 0
         self._shares = Shares()
         self._num_moved = 0
 
@@ -223,6 +223,9 @@ class Sidecar:
             counters.blocks.remove(tier="disk", state="sealed")
         counters.evictions.add(disk.index.num_evictions - self._num_disk_evictions, tier="disk")
         self._num_disk_evictions = disk.index.num_evictions
+        num_more = disk.index.num_share_evictions - self._num_disk_share_evictions
+        counters.share_evictions.add(num_more, tier="disk")
+        self._num_disk_share_evictions = disk.index.num_share_evictions
         counters.moves.add(disk.num_moved - self._num_moved)
         self._num_moved = disk.num_moved
 
@@ -278,7 +281,7 @@ class Sidecar:
             if self._keeper.prepare(request.payload_bytes) and self.tier is None:
                 await self._build_tier(request)
             if self.tier is not None:
-                self.tier.attached(request.process_id)
+                self.tier.attached()
 
     async def _build_tier(self, request: pb.AttachRequest) -> None:
         arena = self._keeper.arena
@@ -291,6 +294,7 @@ class Sidecar:
             self.counters.integrity_failures.add(tier.num_damaged_headers, tier="ram", reason="header")
         self.residency.follow(tier.index)
         tier.set_shares(self._shares.ram)
+        tier.on_parked = lambda address: self.demoter.parked(tier, address)
         self.tier, self._num_evictions, self._num_share_evictions = tier, 0, 0
         self.disk.set_namespace(request.namespace, request.payload_bytes)
         self.demoter.start(tier)

@@ -86,6 +86,7 @@ class TierServicer:
 
     def Attach(self, request, context):
         """The stream lives as long as the engine. Its end is the engine's death notice: leases lapse, device hints vanish.
+        An engine attaches only while it touches no slot: leases of before end for good with its attach.
         Refused with FAILED_PRECONDITION when the versions differ, ALREADY_EXISTS while another live engine is attached.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

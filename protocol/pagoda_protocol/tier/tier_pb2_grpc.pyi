@@ -38,6 +38,7 @@ class TierStub:
     def __new__(cls, channel: _aio.Channel) -> TierAsyncStub: ...
     Attach: _grpc.UnaryStreamMultiCallable[_tier_pb2.AttachRequest, _tier_pb2.AttachEvent]
     """The stream lives as long as the engine. Its end is the engine's death notice: leases lapse, device hints vanish.
+    An engine attaches only while it touches no slot: leases of before end for good with its attach.
     Refused with FAILED_PRECONDITION when the versions differ, ALREADY_EXISTS while another live engine is attached.
     """
     Lookup: _grpc.UnaryUnaryMultiCallable[_tier_pb2.LookupRequest, _tier_pb2.LookupReply]
@@ -62,6 +63,7 @@ class TierAsyncStub(TierStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Attach: _aio.UnaryStreamMultiCallable[_tier_pb2.AttachRequest, _tier_pb2.AttachEvent]  # type: ignore[assignment]
     """The stream lives as long as the engine. Its end is the engine's death notice: leases lapse, device hints vanish.
+    An engine attaches only while it touches no slot: leases of before end for good with its attach.
     Refused with FAILED_PRECONDITION when the versions differ, ALREADY_EXISTS while another live engine is attached.
     """
     Lookup: _aio.UnaryUnaryMultiCallable[_tier_pb2.LookupRequest, _tier_pb2.LookupReply]  # type: ignore[assignment]
@@ -89,6 +91,7 @@ class TierServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_tier_pb2.AttachEvent], _abc.AsyncIterator[_tier_pb2.AttachEvent]]:
         """The stream lives as long as the engine. Its end is the engine's death notice: leases lapse, device hints vanish.
+        An engine attaches only while it touches no slot: leases of before end for good with its attach.
         Refused with FAILED_PRECONDITION when the versions differ, ALREADY_EXISTS while another live engine is attached.
         """
 

@@ -21,15 +21,12 @@ from pagoda_sidecar.arena.headers import HeaderTable, read_boot_count, write_boo
 from pagoda_sidecar.arena.layout import (
     DIGEST_ROW_BYTES,
     EPOCH_BYTES,
-    PROCESS_OFFSET,
     SUPERBLOCK_BYTES,
     Geometry,
     LayoutError,
     fixed_geometry,
-    pack_process_id,
     pack_superblock,
     unfixed_geometry,
-    unpack_process_id,
     unpack_superblock,
 )
 
@@ -77,16 +74,6 @@ class ArenaFile:
         """Return a writable view of `slot` with its padding, aligned to a page."""
         start = self.geometry.slot_offset(slot)
         return self._view[start : start + self.geometry.slot_bytes]
-
-    @property
-    def last_process_id(self) -> bytes | None:
-        """The engine process that attached last, in this life of the sidecar or an earlier one."""
-        return unpack_process_id(self._view[:SUPERBLOCK_BYTES])
-
-    @last_process_id.setter
-    def last_process_id(self, process_id: bytes) -> None:
-        data = pack_process_id(process_id)
-        self._view[PROCESS_OFFSET : PROCESS_OFFSET + len(data)] = data
 
     def fix_geometry(self, payload_bytes: int) -> None:
         """Lay out slots for blocks of `payload_bytes`; once in the file's life.

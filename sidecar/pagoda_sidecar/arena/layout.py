@@ -20,8 +20,6 @@ Superblock                                   Header table entry
     80   4   crc32 of the 80 bytes before        52   4   heat, float32
     256  8   boot count                          56   4   last use, Unix seconds
     264  8   its complement                      60   4   crc32 of the 60 bytes before
-    512  16  process id of the engine attached last
-    528  4   crc32 of it
 
 What is inside the first crc is written once, when the geometry is fixed (before that `slot bytes` is zero). What
 changes afterwards stands outside of it, so that no kill in the middle of a write can cost the arena.
@@ -44,9 +42,7 @@ RECORD_OFFSET = 16  # in an entry
 LEASE_WORD = 18  # in an entry
 DIGEST_ROW_BYTES = 64
 BOOT_OFFSET = 256
-PROCESS_OFFSET = 512
 EPOCH_BYTES = 16
-PROCESS_ID_BYTES = 16
 
 FREE, WRITING, SEALED = 0, 1, 2
 
@@ -170,18 +166,6 @@ def unpack_digest_row(data: bytes | memoryview) -> StoredDigest | None:
     if not any(body) or bytes(data[_DIGEST_ROW.size :]) != _CRC.pack(zlib.crc32(body)):
         return None
     return StoredDigest(*_DIGEST_ROW.unpack(body))
-
-
-def pack_process_id(process_id: bytes) -> bytes:
-    """Return the 20 bytes that name the engine attached last."""
-    return process_id + _CRC.pack(zlib.crc32(process_id))
-
-
-def unpack_process_id(page: bytes | memoryview) -> bytes | None:
-    """Return the process id of the engine attached last, None when there was none or it is damaged."""
-    stored = bytes(page[PROCESS_OFFSET : PROCESS_OFFSET + PROCESS_ID_BYTES + 4])
-    process_id = stored[:PROCESS_ID_BYTES]
-    return process_id if any(process_id) and stored == pack_process_id(process_id) else None
 
 
 def lease_key(lease_id: str) -> int:

@@ -55,7 +55,7 @@ def _sealed_block(arena: ArenaFile, slot: int, namespace: bytes) -> Block | None
 def _held_block(arena: ArenaFile, slot: int, leases: Leases) -> Block:
     generation = arena.headers.generation(slot)
     block = Block(bytes(32), bytes(16), 0, 0, slot, generation, references=1, is_named=False)
-    leases.hold(Lease(arena.headers.lease(slot), b"", arena.last_process_id, True, math.inf, [block], is_lapsed=True))
+    leases.hold(Lease(arena.headers.lease(slot), b"", True, math.inf, [block], is_lapsed=True))
     return block
 
 

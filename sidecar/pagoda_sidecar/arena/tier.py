@@ -8,10 +8,11 @@ arena-wide and never return: high half the boot count, low half a counter.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import xxhash
 
-from pagoda_protocol.records import RecordError, RecordHeader, pack_header, unpack_header
+from pagoda_protocol.records import HANDED_OVER, RecordError, RecordHeader, pack_header, unpack_header
 from pagoda_sidecar.arena.file import ArenaFile
 from pagoda_sidecar.arena.layout import lease_key
 from pagoda_sidecar.arena.recovery import recover
@@ -24,6 +25,7 @@ from pagoda_sidecar.arena.slots.policy import FadingFrequency
 LEASE_SECONDS = 30.0
 # The most of the tier that parked chains may hold before others
 PARKED_SHARE = 0.5
+MAX_EARLY_PARKS = 4096
 
 
 class RamTier:
@@ -45,6 +47,9 @@ class RamTier:
         self._clock = clock
         self._is_lock_free = is_lock_free
         self._headers = arena.headers
+        # Told of an address whose chain was parked because its session is idle
+        self.on_parked: Callable[[bytes], None] = lambda address: None
+        self._early_parks: dict[bytes, None] = {}  # addresses that are not here (yet), oldest first
         self._next_generation = (arena.boot_count << 32) + 1
         self.num_damaged_headers = recover(arena, self.namespace, is_lock_free(), self.index, self.leases)
         self.index.on_void = self._headers.free
@@ -86,6 +91,8 @@ class RamTier:
         self._seal(block, self._header(block, xxh3))
         if not lease.blocks:
             self.leases.settle(lease_id)
+        if block.address in self._early_parks:
+            self.park(block.address)
         return block
 
     def has_ended(self, lease_id: str, attachment: bytes) -> bool:
@@ -128,7 +135,10 @@ class RamTier:
         return grant
 
     def land(self, block: Block, header: RecordHeader) -> bool:
-        """Seal a fetched block under the header it came with; False when that is not the block asked for."""
+        """Seal a fetched block under the header it came with; False when that is not the block asked for.
+
+        What another pod handed over is parked with its chain: its session comes from there, and has no uses here yet.
+        """
         fits = (
             header.address == block.address
             and header.parent == block.parent
@@ -142,7 +152,9 @@ class RamTier:
             return False
         block.tokens = header.tokens
         self.index.retag(block, header.tenant_tag)
-        self._seal(block, header)
+        self._seal(block, replace(header, flags=header.flags & ~HANDED_OVER))
+        if header.flags & HANDED_OVER:
+            self._park(block)
         return True
 
     def fail(self, block: Block) -> None:
@@ -151,10 +163,26 @@ class RamTier:
         self.index.unreference(block)
 
     def park(self, address: bytes) -> None:
-        """Keep the chain that ends at `address` before others until it is used again; unknown addresses are fine."""
+        """Keep the chain that ends at `address` before others until it is used again.
+
+        An address that is not here is remembered until its block is committed: an engine reports beside its stores.
+        """
+        self._early_parks.pop(address, None)
         block = self.index.sealed(address)
         if block is not None:
-            self.index.park(block, int(self.index.num_slots * PARKED_SHARE))
+            self._park(block)
+            self.on_parked(address)
+            return
+        self._early_parks[address] = None
+        if len(self._early_parks) > MAX_EARLY_PARKS:
+            del self._early_parks[next(iter(self._early_parks))]
+
+    def use(self, address: bytes) -> None:
+        """Record a use of the chain that ends at `address`, which ends its parking; unknown addresses are fine."""
+        self._early_parks.pop(address, None)
+        block = self.index.sealed(address)
+        if block is not None:
+            self.index.use(block)
 
     def warm(self, heats: Iterable[tuple[bytes, float]]) -> None:
         """Take up, after a restart, how often the chains that end at these addresses were used lately."""
@@ -177,11 +205,10 @@ class RamTier:
         """The attachment's stream ended: quarantine what it still held."""
         self._quarantine(self.leases.lapse_attachment(attachment))
 
-    def attached(self, process_id: bytes) -> None:
-        """An engine that holds the lock attached: whoever held it before is gone."""
-        for lease in self.leases.close_lapsed(still_alive=process_id):
+    def attached(self) -> None:
+        """An engine that holds the lock attached: whoever held it before is gone, and itself it copies nothing now."""
+        for lease in self.leases.close_lapsed():
             self._give_back(lease)
-        self.arena.last_process_id = process_id
 
     def drop(self, block: Block) -> None:
         """Forget a damaged block; readers of it notice by its generation."""
@@ -241,6 +268,9 @@ class RamTier:
         self._headers.invalidate(block.slot, block.generation, lease)
         return block
 
+    def _park(self, block: Block) -> None:
+        self.index.park(block, int(self.index.num_slots * PARKED_SHARE))
+
     def _likely_tag(self, parent: bytes) -> int:
         """Return whose a block that is not read yet will be; its record's header has the last word."""
         block = self.index.named(parent)
@@ -259,7 +289,7 @@ class RamTier:
 
     def _lease(self, lease_id: str, holder: Holder, is_write: bool) -> Lease:
         expires_at = self._clock() + LEASE_SECONDS
-        return Lease(lease_key(lease_id), holder.attachment, holder.process_id, is_write, expires_at)
+        return Lease(lease_key(lease_id), holder.attachment, is_write, expires_at)
 
     def _held(self, block: Block) -> Block:
         self.index.reference(block)

@@ -13,11 +13,9 @@ from pagoda_sidecar.arena.layout import (
     fixed_geometry,
     lease_key,
     pack_digest_row,
-    pack_process_id,
     pack_superblock,
     unfixed_geometry,
     unpack_digest_row,
-    unpack_process_id,
     unpack_superblock,
 )
 
@@ -78,15 +76,10 @@ def test_header_entry_lies_byte_by_byte_as_drawn() -> None:
     table.release()
 
 
-def test_boot_count_and_process_id_lie_as_drawn() -> None:
+def test_the_boot_count_lies_as_drawn() -> None:
     page = bytearray(4096)
     write_boot_count(memoryview(page), 3)
     assert page[256:272] == bytes.fromhex("0300000000000000fcffffffffffffff")
-    page[512:532] = pack_process_id(b"p" * 16)
-    assert page[528:532] == crc32_by_hand(b"p" * 16).to_bytes(4, "little")
-    assert unpack_process_id(page) == b"p" * 16
-    page[520] ^= 1
-    assert unpack_process_id(page) is None
 
 
 def test_a_boot_killed_between_its_two_words_still_counts_on() -> None:

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from pagoda_protocol.records import HANDED_OVER
 from pagoda_sidecar.arena.file import allocate, open_kept
 from pagoda_sidecar.arena.layout import fixed_geometry
 from pagoda_sidecar.arena.slots.grants import Holder, NewBlock, Run
@@ -38,7 +39,6 @@ class TierMachine(RuleBasedStateMachine):
         self.now = 0.0
         self.num_names = 0
         self.is_engine_alive = True
-        self.process = b"p" * 16
         self.attachment = self.name().encode()
         # lease id → slots the engine may still touch (it forgets when it settles or dies)
         self.touching: dict[str, set[int]] = {}
@@ -48,7 +48,7 @@ class TierMachine(RuleBasedStateMachine):
         arena = allocate(self.path, FILE_BYTES, lambda done: None, lambda: False)
         arena.fix_geometry(PAYLOAD)
         self.tier = self.opened(arena)
-        self.tier.attached(self.process)
+        self.tier.attached()
 
     def opened(self, arena: object) -> RamTier:
         return RamTier(arena, NAMESPACE, 0, lambda: self.now, lambda: not self.is_engine_alive)  # type: ignore[arg-type]
@@ -60,7 +60,7 @@ class TierMachine(RuleBasedStateMachine):
 
     @property
     def holder(self) -> Holder:
-        return Holder(self.attachment, self.process)
+        return Holder(self.attachment)
 
     def lent(self, lease_id: str, slot: int, generation: int) -> None:
         assert generation not in self.generations, "a generation returned"
@@ -127,7 +127,11 @@ class TierMachine(RuleBasedStateMachine):
                 content = (block.address * 2)[:PAYLOAD]
                 self.tier.arena.payload(block.slot)[:] = content
                 header = self.tier._header(block, xxhash.xxh3_128_digest(content))
-                assert self.tier.land(block, replace(header, tenant_tag=2))
+                flags = HANDED_OVER if position == 2 else 0
+                assert self.tier.land(block, replace(header, tenant_tag=2, flags=flags))
+                assert self.tier.header(block).flags == 0, "it is for whoever loads it first"
+                chain = list(self.tier.index.chain(block))
+                assert not flags or run_of(chain[-1]).keeper is self.tier.index.parking
                 assert block.tenant_tag == 2
         self.touching[lease_id] = {block.slot for _, block in grant.blocks}
         for _, block in grant.blocks:
@@ -181,8 +185,15 @@ class TierMachine(RuleBasedStateMachine):
     @rule()
     def stream_breaks(self) -> None:
         self.tier.lapse(self.attachment)
+        self.attaches_again()
+
+    def attaches_again(self) -> None:
+        """The engine attaches anew, once it copies nothing any more: nothing of before is held for it."""
+        self.touching.clear()
+        self.uncommitted.clear()
         self.attachment = self.name().encode()
-        self.tier.attached(self.process)
+        self.tier.attached()
+        assert not self.tier.leases.lapsed
 
     @rule()
     def engine_dies(self) -> None:
@@ -196,8 +207,8 @@ class TierMachine(RuleBasedStateMachine):
         self.tier.lapse(self.attachment)
         self.touching.clear()
         self.uncommitted.clear()
-        self.is_engine_alive, self.process, self.attachment = True, self.name().encode(), self.name().encode()
-        self.tier.attached(self.process)
+        self.is_engine_alive, self.attachment = True, self.name().encode()
+        self.tier.attached()
 
     @rule()
     def sidecar_is_killed_and_started(self) -> None:
@@ -206,13 +217,12 @@ class TierMachine(RuleBasedStateMachine):
         self.tier = self.opened(open_kept(self.path, FILE_BYTES))
         assert {block.address for block in self.tier.index if block.is_sealed} == sealed
         assert self.tier.num_damaged_headers == 0
-        # The engine may go on writing what it had reserved; what it only read it can tell by the generations
-        for lease_id, slots in self.touching.items():
-            unwritten = {slot for slot, _, _ in self.uncommitted.get(lease_id, ())}
-            self.touching[lease_id] = slots & unwritten
+        # Until it attaches, the engine may go on writing what it had reserved
+        unwritten = {slot for slots in self.uncommitted.values() for slot, _, _ in slots}
+        held = {block.slot for lease in self.tier.leases.lapsed for block in lease.blocks}
+        assert unwritten <= held or not self.is_engine_alive
         if self.is_engine_alive:
-            self.attachment = self.name().encode()
-            self.tier.attached(self.process)
+            self.attaches_again()
 
     @invariant()
     def everything_agrees(self) -> None:

@@ -50,4 +50,3 @@ class Holder:
     """Who asks for a lease."""
 
     attachment: bytes
-    process_id: bytes

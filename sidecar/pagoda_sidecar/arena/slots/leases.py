@@ -1,9 +1,11 @@
 """Leases: bounded rights to read or write slots, and the quarantine of those that ended unsettled.
 
     open ──settle──► gone
-      └──TTL, stream end, sidecar restart──► lapsed (quarantined) ──settle, lock free, another process──► gone
+      └──TTL, stream end, sidecar restart──► lapsed (quarantined) ──settle, lock free, an engine attaches──► gone
 
 A lapsed lease grants nothing (no commit), but its blocks keep their slots: the engine may be in the middle of a copy.
+An engine attaches only when it copies nothing, so that no lease of before its attach protects anything any more: also
+one it settled already, and whose slot a kill left in its name.
 Expiry is looked at when somebody asks; there is no reaper.
 
 Rules: pure; time is passed in, in seconds of one monotonic clock. Leases are known by `layout.lease_key` of their id,
@@ -26,7 +28,6 @@ class Lease:
 
     key: int
     attachment: bytes
-    process_id: bytes | None  # None: of an earlier life of the sidecar, process unknown
     is_write: bool
     expires_at: float
     blocks: list[Block] = field(default_factory=list)
@@ -93,13 +94,9 @@ class Leases:
         """Quarantine what an attachment still held when its stream ended."""
         return self._lapse(lease for lease in self._leases.values() if lease.attachment == attachment)
 
-    def close_lapsed(self, still_alive: bytes | None = None) -> list[Lease]:
-        """Close and return quarantined leases whose holders are gone.
-
-        All of them when nobody holds the engine's lock (`still_alive` None), else those of processes known to be
-        others than `still_alive`.
-        """
-        gone = [lease for lease in self.lapsed if still_alive is None or lease.process_id not in (still_alive, None)]
+    def close_lapsed(self) -> list[Lease]:
+        """Close and return all quarantined leases: nobody touches their slots any more."""
+        gone = self.lapsed
         for lease in gone:
             del self._leases[lease.key]
         return gone
