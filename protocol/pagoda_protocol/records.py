@@ -4,7 +4,7 @@
     0      4    magic "PGDK"
     4      1    version
     5      1    codec
-    6      2    flags
+    6      2    flags: 1 handed over
     8      16   namespace, its first 16 bytes
     24     32   address
     56     16   parent, the first 16 bytes of the previous address or of the root
@@ -16,7 +16,8 @@
     108    16   reserved, zero
     124    4    crc32 of the 124 bytes before it
 
-The parent and the index let a restarted sidecar evict leaves first; the tag carries quotas.
+The parent and the index let a restarted sidecar evict leaves first; the tag carries quotas. "Handed over" stands in
+the pool only: a pod that leaves has pushed the record for the sessions it had, not because it was used twice.
 """
 
 import struct
@@ -27,6 +28,7 @@ RECORD_HEADER_BYTES = 128
 MAGIC = b"PGDK"
 VERSION = 1
 CODEC_RAW = 0
+HANDED_OVER = 1
 # How a payload is encoded, by the name that manifests and namespaces use.
 CODECS = {"Raw": CODEC_RAW, "Int8": 1, "Int4": 2, "Fp8": 3, "Nvfp4": 4}
 

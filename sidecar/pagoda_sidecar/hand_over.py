@@ -4,8 +4,9 @@ Records on disk are read into memory of their own, not into slots: nobody here w
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from pagoda_protocol.records import RecordHeader
+from pagoda_protocol.records import HANDED_OVER, RecordHeader
 from pagoda_runtime.deadlines import Deadline
 from pagoda_sidecar.arena.tier import RamTier
 from pagoda_sidecar.disk.index import Entry
@@ -49,7 +50,7 @@ async def _push(
     records: list[tuple[RecordHeader, memoryview]] = []
 
     def on_ready(number: int, header: RecordHeader) -> None:
-        records.append((header, views[number][: header.payload_bytes]))
+        records.append((replace(header, flags=HANDED_OVER), views[number][: header.payload_bytes]))
 
     await disk.fetch([entry.link.address for entry in affordable], views, on_ready)
     outcomes = await pool.store_all(records) if records else []

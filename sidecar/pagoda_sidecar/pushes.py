@@ -15,9 +15,9 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pagoda_protocol.records import RecordError
+from pagoda_protocol.records import HANDED_OVER, RecordError
 from pagoda_runtime.deadlines import Deadline
 from pagoda_runtime.logs import fields
 from pagoda_sidecar.arena.slots.block import Block
@@ -97,7 +97,10 @@ class Pusher:
             self._draining.add_done_callback(self._drained)
 
     async def push_all(self, tier: RamTier, budget_bytes: int, budget_seconds: float) -> PushResult:
-        """Push what the pool lacks within the budgets; what it has already costs a probe and counts as nothing."""
+        """Push what the pool lacks within the budgets; what it has already costs a probe and counts as nothing.
+
+        The records say that they were handed over: whoever loads them keeps them first (`RamTier.land`).
+        """
         result, deadline = PushResult(), Deadline(budget_seconds)
         blocks = list(tier.by_heat())
         for start in range(0, len(blocks), BATCH):
@@ -107,7 +110,7 @@ class Pusher:
             if deadline.expired or not self._pool.enabled():
                 result.num_left += len(blocks) - start
                 break
-            num_sent = await self._send_all(tier, lacking[:affordable], deadline)
+            num_sent = await self._send_all(tier, lacking[:affordable], deadline, HANDED_OVER)
             result.num_blocks += num_sent
             result.num_bytes += num_sent * size
             result.num_left += len(lacking) - num_sent
@@ -186,7 +189,7 @@ class Pusher:
             block.pool_mark = mark if is_there else None
         return [block for block, is_there in zip(blocks, found, strict=True) if not is_there]
 
-    async def _send_all(self, tier: RamTier, blocks: Sequence[Block], deadline: Deadline) -> int:
+    async def _send_all(self, tier: RamTier, blocks: Sequence[Block], deadline: Deadline, flags: int = 0) -> int:
         """Send `blocks` a few at a time; return how many were acknowledged."""
         waiting = [blocks[start : start + SEND_BATCH] for start in range(0, len(blocks), SEND_BATCH)][::-1]
         num_sent = 0
@@ -194,7 +197,7 @@ class Pusher:
         async def send() -> None:
             nonlocal num_sent
             while waiting and not deadline.expired:
-                acknowledged = await self._send(tier, waiting.pop(), deadline)
+                acknowledged = await self._send(tier, waiting.pop(), deadline, flags)
                 num_sent += acknowledged  # not in one statement: others count while this one waits
 
         async with asyncio.TaskGroup() as tasks:
@@ -204,7 +207,7 @@ class Pusher:
             self._verifier.counters.pushes_dropped.add(sum(map(len, waiting)), reason="late")
         return num_sent
 
-    async def _send(self, tier: RamTier, blocks: Sequence[Block], deadline: Deadline) -> int:
+    async def _send(self, tier: RamTier, blocks: Sequence[Block], deadline: Deadline, flags: int) -> int:
         """Send `blocks`; drop what is found to be damaged; return how many were acknowledged."""
         blocks = [block for block in blocks if block.is_named and _is_sound(tier, block)]
         for block in blocks:
@@ -212,8 +215,9 @@ class Pusher:
         mark = self._mark()
         try:
             async with asyncio.timeout(deadline.remaining):
-                records = [(tier.header(block), tier.arena.payload(block.slot)) for block in blocks]
-                outcomes = await self._pool.store_all(records)
+                headers = [replace(tier.header(block), flags=flags) for block in blocks]
+                payloads = [tier.arena.payload(block.slot) for block in blocks]
+                outcomes = await self._pool.store_all(list(zip(headers, payloads, strict=True)))
         except TimeoutError:
             self._verifier.counters.pushes_dropped.add(len(blocks), reason="late")
             return 0

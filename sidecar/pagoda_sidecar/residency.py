@@ -28,6 +28,7 @@ class Residency:
         self._index = index
         index.on_residency = lambda address: self.on_change(address)
         index.on_presence = self._ram_changed
+        index.on_eviction = self._evicted
         for block in index:
             if block.is_sealed:
                 self._ram_changed(block, True)
@@ -36,6 +37,7 @@ class Residency:
         """Take RAM for empty."""
         if self._index is not None:
             self._index.on_presence = lambda block, is_there: None
+            self._index.on_eviction = lambda block: None
             self._index = None
             self._disk.chains.clear(RAM)
 
@@ -53,10 +55,12 @@ class Residency:
             block.is_on_disk = self._disk.index.get(block.address) is not None
             self._disk.chains.add(RAM, block.address, block.parent, block.index)
         else:
-            if not block.is_on_disk and self._disk.enabled():
-                self._counters.demotions.add(1, outcome="lost")
             self._disk.chains.remove(RAM, block.address)
         self.on_ram()
+
+    def _evicted(self, block: Block) -> None:
+        if not block.is_on_disk and self._disk.enabled():
+            self._counters.demotions.add(1, outcome="lost")
 
     def _disk_changed(self, address: bytes, is_there: bool) -> None:
         block = None if self._index is None else self._index.named(address)

@@ -239,13 +239,11 @@ class TierService(TierServicer):
             hints.touch(address)
             if tier is not None:
                 self._sidecar.disk.touch(address)
-                if (block := tier.index.sealed(address)) is not None:
-                    tier.index.use(block)
+                tier.use(address)
                 self._sidecar.pusher.touched(tier, address)
         if tier is not None:
             for address in request.parked:
                 tier.park(address)
-                self._sidecar.demoter.parked(tier, address)
         if request.HasField("load"):
             load = request.load
             hints.report_load(

@@ -63,6 +63,7 @@ class DiskIndex:
         self.chains = chains
         self.segments: dict[int, Segment] = {}
         self.num_evictions = 0
+        self.num_share_evictions = 0  # of these, because a tenant was at its limit
         # Called with an address whose record came (True) or went (False)
         self.on_presence: Callable[[bytes, bool], None] = lambda address, is_there: None
         self._growth = 2.0
@@ -242,6 +243,7 @@ class DiskIndex:
                 self._remember_coldness(entry)
                 continue
             self.num_evictions += 1
+            self.num_share_evictions += 1
             self.remove(entry)
         return True
 

@@ -45,6 +45,8 @@ class RamIndex:
         self.on_residency: Callable[[bytes], None] = lambda address: None
         # Called with a sealed block that came (True) or went (False)
         self.on_presence: Callable[[Block, bool], None] = lambda block, is_there: None
+        # Called with a block that is about to be evicted
+        self.on_eviction: Callable[[Block], None] = lambda block: None
         # Called with a slot whose content is void from now on, before it can be taken again
         self.on_void: Callable[[int], None] = lambda slot: None
         self.parking = Keep(_PARKED)
@@ -283,6 +285,7 @@ class RamIndex:
 
     def _expel(self, block: Block) -> None:
         self.num_evictions += 1
+        self.on_eviction(block)
         self._unname(block)
         self._release(block)
 

@@ -1,7 +1,8 @@
 """Runs that are kept before others, for as long as there are not too many of them.
 
 There are two: the window, of runs that grew lately, so that no chain in progress loses its end to another one that is;
-and the parked ones, whose sessions are idle, preempted or handed over. A run is in one of them at most.
+and the parked ones, whose sessions are idle, preempted, or handed over by another pod and not yet used here. A run is
+in one of them at most.
 """
 
 from collections import OrderedDict
