@@ -2,7 +2,7 @@
 
     <state>/lock                      held while `pagoda up` runs this pool
     <state>/secrets/<name>/<key>      as the Kubernetes Secrets of the same names, files 0600
-    <state>/disk/<pod>/               its disk tier: what a run kept there is found by the next one
+    <state>/disk/<pod>/               its disk tier: what a run kept there is found by the next one with that pod
     <state>/run.json                  pids, ports and names of the run, gone when it ends
     <state>/run/                      what the programs of the run read; made anew by each run
         settings/{pool-nodes,pods,live}.json  router-secret/digest

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pagoda_cli.disks import disk_problem
+from pagoda_cli.disks import disk_problem, remove_unused
 from pagoda_cli.keys import prepare_secrets, secret_name, secret_problems
 from pagoda_cli.machine import SHARED_MEMORY, Machine, free_bytes, read_machine
 from pagoda_cli.manifest import read_manifest
@@ -51,6 +51,7 @@ def up(request: Request) -> int:
             with run_folder(state), volume_folder(base) as volumes:
                 prepare_secrets(pool, state)
                 plan = make_plan(pool, _place(pool, request, state, machine, volumes))
+                remove_unused(pool.name, state.disks, plan.disks)
                 for disk in plan.disks:
                     private_folder(Path(disk))
                 return _serve(plan, pool, state, lock, volumes, [*unused, *_notes(pool, machine, base)])

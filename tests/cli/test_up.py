@@ -107,9 +107,12 @@ def assert_nothing_is_left(pool: Pool, pids: list[int], volumes: set[Path]) -> N
     pool.until(lambda: not (pool.state / "run").exists(), "the end of the run folder")
 
 
-def test_a_pool_comes_up_tells_its_url_and_drains_on_sigterm(start: Callable[..., Pool]) -> None:
+def test_a_pool_comes_up_tells_its_url_and_drains_on_sigterm(start: Callable[..., Pool], tmp_path: Path) -> None:
+    of_no_pod = tmp_path / "state" / "disk" / "chat-7"
+    of_no_pod.mkdir(parents=True)
     pool = start()
     pool.until_ready()
+    assert not of_no_pod.exists(), "a disk tier of a pod that is no more"
     pids, volumes, url = pool.pids(), pool.volumes(), pool.record()["url"]
     assert len(pids) == 5
     assert len(volumes) == 1
