@@ -14,14 +14,16 @@ from tests.sidecar.support import wait_until
 
 def test_the_command_line_is_the_one_of_the_design_page() -> None:
     line = "--name p --host 0.0.0.0 --port 4001 --volume /v --secret-dir /s --settings-dir /t --ram-bytes 8589934592"
-    settings = parse(line.split())
+    settings = parse([*line.split(), "--disk-dir", "/d", "--disk-bytes", "1073741824"])
     assert (settings.name, settings.host, settings.port, settings.ram_bytes) == ("p", "0.0.0.0", 4001, 8 * 2**30)
     assert (settings.volume, settings.secret_dir, settings.settings_dir) == (Path("/v"), Path("/s"), Path("/t"))
+    assert (settings.disk_dir, settings.disk_bytes) == (Path("/d"), 2**30)
+    assert (settings.tenants_dir, settings.pool_tls_dir, settings.pool_auth_dir) == (None, None, None)
 
 
 @pytest.mark.parametrize("change", [["--ram-bytes", "-1"], ["--ram-bytes", "8Gi"], ["--unknown", "1"], ["--ram", "1"]])
 def test_a_wrong_command_line_is_a_usage_message(change: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    line = "--name p --host h --port 1 --volume /v --secret-dir /s --settings-dir /t --ram-bytes 0"
+    line = "--name p --host h --port 1 --volume /v --secret-dir /s --settings-dir /t --ram-bytes 0 --disk-bytes 0"
     with pytest.raises(SystemExit) as refused:
         parse([*line.split(), *change])
     assert refused.value.code == 2
@@ -30,7 +32,7 @@ def test_a_wrong_command_line_is_a_usage_message(change: list[str], capsys: pyte
 
 def test_a_process_that_hashes_differently_keeps_its_tiers_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "self_test_address", lambda: bytes(32))
-    line = "--name p --host h --port 1 --volume /v --secret-dir /s --settings-dir /t --ram-bytes 0"
+    line = "--name p --host h --port 1 --volume /v --secret-dir /s --settings-dir /t --ram-bytes 0 --disk-bytes 0"
     assert worker._config_problem(parse(line.split())).startswith("address self-test:")
 
 
