@@ -28,8 +28,9 @@ check: setup ## the inner loop: format, lint, types, contracts, tests without th
 test: check ## everything that must hold: check, the stories in e2e/, short forms of the benches
 	@$(ENV)/pytest e2e
 
-faults: setup ## a million operations under random faults (PAGODA_FAULT_OPERATIONS, PAGODA_FAULT_SEED)
+faults: setup ## a million operations under random faults, ten minutes of random calls (see tests/README.md)
 	@$(ENV)/python -m tests.faults.long
+	@PAGODA_FUZZ_SECONDS=$${PAGODA_FUZZ_SECONDS:-600} $(ENV)/pytest tests/sidecar/test_fuzz.py
 
 format: setup ## put all code into the house's format and mend what the linter can
 	@$(ENV)/ruff format . && $(ENV)/ruff check --fix .

@@ -22,8 +22,8 @@ CALLS = ("Lookup", "Load", "Reserve", "Commit", "Abort", "Settle", "Report", "Ha
 _KINDS = {name: getattr(pb, f"{name}Request") for name in CALLS}
 
 # Few chains and few ids, so that calls meet one another.
-_CHAINS = [chain(6, seed) for seed in range(3)]
-_ADDRESSES = [ROOT, *(address for addresses in _CHAINS for address in addresses)]
+CHAINS = [chain(6, seed) for seed in range(3)]
+_ADDRESSES = [ROOT, *(address for addresses in CHAINS for address in addresses)]
 _HUGE = st.sampled_from([2**31 - 1, 2**32 - 1])
 _U32 = st.integers(0, 7) | _HUGE
 _U64 = st.integers(0, 7) | _HUGE | st.just(2**64 - 1)
@@ -36,10 +36,9 @@ def mostly(usual: st.SearchStrategy[Any], odd: st.SearchStrategy[Any], one_in: i
     return st.integers(1, one_in).flatmap(lambda number: odd if number == 1 else usual)
 
 
-ids = mostly(st.sampled_from(["a", "b", "c", "d"]), st.text(max_size=5) | st.just("x" * 200))
 addresses = mostly(st.sampled_from(_ADDRESSES), _WRONG, 60)
 chains = mostly(
-    st.tuples(st.sampled_from(_CHAINS), st.integers(0, 6)).map(lambda pair: pair[0][: pair[1]]),
+    st.tuples(st.sampled_from(CHAINS), st.integers(0, 6)).map(lambda pair: pair[0][: pair[1]]),
     st.lists(addresses, max_size=6),
 )
 
@@ -48,9 +47,16 @@ chains = mostly(
 class Story:
     """What was said so far in one example."""
 
+    number: int = 0  # a lease that was settled in the story before grants nothing more: ids are each story's own
     attachment: bytes = b""
     sent: list[tuple[str, bytes]] = field(default_factory=list)
     slots: list[tuple[str, int, int]] = field(default_factory=list)  # (lease, slot, generation) as granted
+
+
+def ids(story: Story) -> st.SearchStrategy[Any]:
+    """Draw a request's or lease's id."""
+    usual = st.sampled_from(["a", "b", "c", "d"]).map(lambda letter: f"{letter}{story.number}")
+    return mostly(usual, st.text(max_size=5) | st.just("x" * 200))
 
 
 def attach_request(process: bytes = b"p" * 16) -> pb.AttachRequest:
@@ -94,7 +100,7 @@ def _lookup(draw: DrawFn, story: Story, request: Any) -> None:
 
 
 def _load(draw: DrawFn, story: Story, request: Any) -> None:
-    request.request_id = draw(ids)
+    request.request_id = draw(ids(story))
     run = draw(chains)
     request.addresses.extend(run)
     request.root = draw(mostly(st.just(ROOT), addresses))
@@ -104,7 +110,7 @@ def _load(draw: DrawFn, story: Story, request: Any) -> None:
 
 
 def _reserve(draw: DrawFn, story: Story, request: Any) -> None:
-    request.request_id = draw(ids)
+    request.request_id = draw(ids(story))
     run = draw(chains)
     parents = [ROOT, *run]
     is_odd = draw(st.integers(1, 4)) == 1
@@ -116,10 +122,16 @@ def _reserve(draw: DrawFn, story: Story, request: Any) -> None:
             block.tokens, block.tenant_tag = draw(_U32), draw(_U64)
 
 
+def _granted(story: Story) -> st.SearchStrategy[Any]:
+    """One of the granted slots, by draws that are the same whatever was granted: a replay may be granted other ones."""
+    slots = story.slots or [("a", 0, 0)]
+    return st.integers(0, 31).map(lambda number: slots[number % len(slots)])
+
+
 def _commit(draw: DrawFn, story: Story, request: Any) -> None:
-    granted = st.sampled_from(story.slots) if story.slots else st.tuples(ids, _U64, _U64)
-    picked = draw(st.lists(mostly(granted, st.tuples(ids, _U64, _U64)), max_size=4))
-    request.lease_id = draw(mostly(st.just(picked[0][0]), ids)) if picked else draw(ids)
+    invented = st.tuples(ids(story), _U64, _U64)
+    picked = draw(st.lists(mostly(_granted(story), invented), max_size=4))
+    request.lease_id = draw(mostly(st.just(picked[0][0]), ids(story))) if picked else draw(ids(story))
     for _, slot, generation in picked:
         request.blocks.add(
             slot=slot, generation=generation, xxh3_128=draw(mostly(st.just(b"x" * 16), _WRONG)),
@@ -128,11 +140,11 @@ def _commit(draw: DrawFn, story: Story, request: Any) -> None:
 
 
 def _abort(draw: DrawFn, story: Story, request: Any) -> None:
-    request.lease_id = draw(ids)
+    request.lease_id = draw(ids(story))
 
 
 def _settle(draw: DrawFn, story: Story, request: Any) -> None:
-    request.lease_ids.extend(draw(st.lists(ids, max_size=4)))
+    request.lease_ids.extend(draw(st.lists(ids(story), max_size=4)))
     request.suspect_slots.extend(draw(mostly(st.just([]), st.lists(_U64, max_size=4), 4)))
 
 

@@ -1,6 +1,6 @@
 """Whatever an engine says: an answer in time, a refusal that is counted, and a sidecar that goes on serving.
 
-For ten seconds of random calls, or as long as PAGODA_FUZZ_SECONDS says.
+For ten seconds of random calls, or as long as PAGODA_FUZZ_SECONDS says. RAM, a disk below it and a pool in a dict.
 """
 
 import asyncio
@@ -28,6 +28,8 @@ from pagoda_runtime.metrics import Metrics
 from pagoda_sidecar.arena.engine_lock import EngineLock
 from pagoda_sidecar.client import TierClient
 from pagoda_sidecar.counters import Counters
+from pagoda_sidecar.disk.chains import Chains
+from pagoda_sidecar.disk.tier import DiskTier
 from pagoda_sidecar.intake import HARD_LIMIT_BYTES, MAX_MESSAGE_BYTES, SERVER_OPTIONS, Intake
 from pagoda_sidecar.requests import MAX_ADDRESSES
 from pagoda_sidecar.service import TierService
@@ -37,6 +39,8 @@ from tests.sidecar.support import MEBIBYTE, FakePool, chain, identity, load, sto
 
 FUZZ_SECONDS = float(os.environ.get("PAGODA_FUZZ_SECONDS", "10"))
 HANG_SECONDS = 20.0
+RAM_BYTES = 24_576 + 24 * 8192  # slots for half of what the peer knows and a lease of eight
+DISK_BYTES = MEBIBYTE
 METHOD = "/pagoda.tier.v1.Tier/"
 REFUSALS = {
     grpc.StatusCode.INVALID_ARGUMENT,
@@ -62,6 +66,8 @@ class Service:
 
     def __init__(self, folder: Path) -> None:
         self.volume = folder
+        self.num_from_disk = self.num_peers = 0
+        (folder / "disk").mkdir()
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
@@ -77,6 +83,7 @@ class Service:
         async def check() -> None:
             if self.sidecar.tier is not None:
                 self.sidecar.tier.check_integrity()
+            self.sidecar.disk.check_integrity()
 
         self.run(check())
 
@@ -94,7 +101,9 @@ class Service:
         self.loop.close()
 
     async def _start(self) -> tuple[CountingSidecar, grpc.aio.Server]:
-        sidecar = CountingSidecar(self.volume, MEBIBYTE, FakePool(), Counters(Metrics()))
+        counters = Counters(Metrics())
+        disk = DiskTier(self.volume / "disk", DISK_BYTES, Chains(), counters.disk_damage)
+        sidecar = CountingSidecar(self.volume, RAM_BYTES, FakePool(), counters, disk)
         await sidecar.start()
         server = grpc.aio.server(interceptors=[Intake(sidecar.count_refusal)], options=SERVER_OPTIONS)
         add_TierServicer_to_server(TierService(sidecar), server)
@@ -117,7 +126,8 @@ class Peer:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self.story = fuzz.Story()
+        service.num_peers += 1
+        self.story = fuzz.Story(service.num_peers)
         self._lock = EngineLock(service.volume / LOCK_NAME)
         self._channel = grpc.insecure_channel(f"unix:{service.volume}/{SOCKET_NAME}", SERVER_OPTIONS)
         self._events = TierStub(self._channel).Attach(fuzz.attach_request())
@@ -158,6 +168,21 @@ class Peer:
         if name == "Reserve":
             reply = pb.ReserveReply.FromString(answer)
             self.story.slots += [(reply.lease_id, slot.slot, slot.generation) for slot in reply.slots]
+        elif name == "Load":
+            ready = [pb.LoadEvent.FromString(event).ready for event in answer]
+            self.service.num_from_disk += sum(one.source == pb.TIER_NAME_DISK for one in ready)
+
+
+def fill_disk(service: Service) -> None:
+    """Leave what the peer may ask for on disk, and RAM full of other things."""
+    disk = service.sidecar.disk
+    with contextlib.closing(TierClient(service.volume, identity(payload_bytes=fuzz.PAYLOAD_BYTES))) as client:
+        wait_until(lambda: usable(client) and not client.disk_off_reason, what="the tiers")
+        for addresses in [*fuzz.CHAINS, *(chain(6, 90 + number) for number in range(4))]:
+            assert store(client, addresses, 10.0).stored == len(addresses)
+            client.report([], [], [], [], None, 5.0, parked=addresses[-1:])
+            wait_until(lambda last=addresses[-1]: disk.has(last), what="a chain on disk")  # type: ignore[misc]
+    wait_until(lambda: service.sidecar.attachment is None, what="the end of the attachment")
 
 
 def is_served_well(service: Service, seed: int) -> None:
@@ -188,6 +213,7 @@ def test_anything_said_in_any_order_is_answered_and_leaves_the_sidecar_whole(
 ) -> None:
     caplog.set_level(logging.ERROR, "pagoda_sidecar")
     statuses: dict[grpc.StatusCode, int] = {}
+    fill_disk(service)
     end = time.monotonic() + FUZZ_SECONDS
 
     @settings(max_examples=40, deadline=None, database=None, suppress_health_check=list(HealthCheck))
@@ -218,6 +244,7 @@ def test_anything_said_in_any_order_is_answered_and_leaves_the_sidecar_whole(
         tell()
     assert statuses[grpc.StatusCode.OK] > 100, "not all is refused"
     assert set(statuses) - {grpc.StatusCode.OK}
+    assert service.num_from_disk > 0, "the disk was never read"
     is_served_well(service, seed=77)
 
 
