@@ -8,10 +8,19 @@ nothing but bytes. Each decoded value has four significant bits: exact in bf16, 
 
 import torch
 
-from pagoda_engine.model.codecs.arithmetic import as_measures, floats, is_tame, magnitudes, tamed
+from pagoda_engine.model.codecs.arithmetic import as_measures, is_tame, magnitude_dtype, magnitudes, tamed
 from pagoda_engine.model.codecs.exponents import BROKEN, down_scales, exponents_of, up_scales
 from pagoda_engine.model.codecs.interface import Codec, PageShape
 from pagoda_engine.model.codecs.payload import PayloadLayout
+from pagoda_engine.model.codecs.small_floats import E4M3_BIAS, E4m3
+from pagoda_engine.model.codecs.work import Work, work_for
+
+
+class _Work(Work):
+    def __init__(self, pages: torch.Tensor) -> None:
+        super().__init__(pages)
+        self.bits = torch.empty(pages.shape, dtype=magnitude_dtype(pages.dtype), device=pages.device)
+        self.e4m3 = E4m3(pages.shape, pages.device)
 
 
 class Fp8Codec(Codec):
@@ -38,20 +47,25 @@ class Fp8Codec(Codec):
 
     def _encode(self, pages: torch.Tensor, payloads: torch.Tensor) -> bool:
         """Encode pages that are tame and return True, else return False."""
-        largest = magnitudes(pages).flatten(-2).amax(-1)  # (n, L, 2, H)
+        work = work_for(_Work, pages)
+        largest = magnitudes(pages, work.bits).flatten(-2).amax(-1)  # (n, L, 2, H)
         if not is_tame(largest, pages.dtype):
             return False
         exponents = exponents_of(as_measures(largest, pages.dtype))
         self.layout.view(payloads, "exponents").copy_(exponents)
-        scaled = floats(pages)
-        scaled.copy_(pages)
-        self.layout.view(payloads, "codes").copy_(scaled.mul_(down_scales(exponents)[..., None, None]))
+        scales = down_scales(exponents)[..., None, None]
+        scaled = torch.mul(work.widened(pages), scales, out=work.floats.all)
+        self.layout.view(payloads, "codes").copy_(scaled)
         self.layout.clear_gaps(payloads)
         return True
 
     def decode(self, payloads: torch.Tensor, pages: torch.Tensor) -> None:
         """Multiply codes by their scale; see `Codec.decode`."""
-        values = floats(pages)
-        values.copy_(self.layout.view(payloads, "codes"))
-        exponents = self.layout.view(payloads, "exponents").int()
-        pages.copy_(values.mul_(up_scales(exponents)[..., None, None]))
+        work = work_for(_Work, pages)
+        values = work.e4m3.read(self.layout.view(payloads, "codes"), work.floats.all)
+        # The bias goes into the scale, whose exponent has room for it.
+        scales = up_scales(self.layout.view(payloads, "exponents").int()).mul_(E4M3_BIAS)[..., None, None]
+        result = work.target(pages)
+        torch.mul(values, scales, out=result)
+        if result is not pages:
+            pages.copy_(result)

@@ -16,14 +16,28 @@ bits and thus exact, so that it does not matter whether a compiler fuses them wi
 
 import torch
 
-from pagoda_engine.model.codecs.arithmetic import floats, is_tame, tamed, workspace
+from pagoda_engine.model.codecs.arithmetic import is_tame, magnitudes, tamed
 from pagoda_engine.model.codecs.fused import is_fused
 from pagoda_engine.model.codecs.int8 import scale_into
-from pagoda_engine.model.codecs.interface import LARGEST, SMALLEST, Codec, PageShape
-from pagoda_engine.model.codecs.nibbles import check_channels, pack, unpack
+from pagoda_engine.model.codecs.interface import SMALLEST, Codec, PageShape
+from pagoda_engine.model.codecs.nibbles import Nibbles, check_channels
 from pagoda_engine.model.codecs.payload import PayloadLayout
+from pagoda_engine.model.codecs.work import REDUCED, Measures, Planes, Work, empty_measures, measure_sizes, work_for
 
 LEVELS = 15.0
+_BELOW_SMALLEST = SMALLEST * (1 - 2.0**-9)  # no bf16 lies between
+_LOW_NIBBLE = torch.tensor(15).to(torch.int8)
+
+
+class _Work(Work):
+    def __init__(self, pages: torch.Tensor) -> None:
+        super().__init__(pages)
+        self.ends = torch.empty((2, *measure_sizes(pages)), device=pages.device)
+        self.least, self.greatest = (Measures(end, pages.shape[-1]) for end in self.ends)
+        self.bits = torch.empty_like(self.ends, dtype=torch.int32)
+        self.spread = empty_measures(pages)
+        self.others = Planes(pages)
+        self.nibbles = Nibbles(pages)
 
 
 class Int4Codec(Codec):
@@ -38,7 +52,6 @@ class Int4Codec(Codec):
 
     def __init__(self, shape: PageShape) -> None:
         check_channels(self.name, shape, 2)
-        self._channels = shape.head_dim
         # Of one layer and head: the channels of K, then the tokens of V.
         measures = (shape.num_layers, shape.num_kv_heads, shape.head_dim + shape.block_tokens)
         self.layout = PayloadLayout(
@@ -66,16 +79,21 @@ class Int4Codec(Codec):
             largest = triton_int4.encode(pages, *self._sections(payloads))
             self.layout.clear_gaps(payloads)
             return is_tame(largest, torch.float32)
-        least, greatest = self._ends(pages)  # (n, L, H, D + T), fp32
-        if not bool((torch.maximum(-least, greatest) <= LARGEST).all()):
+        work = work_for(_Work, pages)
+        values = work.widened(pages).unbind(2)
+        for end, reduce in ((work.least, torch.amin), (work.greatest, torch.amax)):
+            for part, dim, into in zip(values, REDUCED, end.parts, strict=True):
+                reduce(part, dim, out=into)
+        if not is_tame(magnitudes(work.ends, work.bits), torch.float32):
             return False
-        stored_least, stored_greatest = _stored(least), _stored(greatest)
-        self.layout.view(payloads, "least").copy_(stored_least)
-        self.layout.view(payloads, "greatest").copy_(stored_greatest)
-        spread = torch.where(stored_least == stored_greatest, torch.inf, greatest - least)
-        codes = floats(pages)
-        self._codes(pages, least, spread, codes)
-        pack(codes, self.layout.view(payloads, "codes"))
+        codes, least, greatest = self._sections(payloads)
+        stored = _stored(work.ends)
+        least.copy_(stored[0])
+        greatest.copy_(stored[1])
+        torch.sub(work.greatest.all, work.least.all, out=work.spread.all)
+        work.spread.all.masked_fill_(stored[0] == stored[1], torch.inf)
+        work.nibbles.codes.copy_(self._positions(values, work))  # cuts the fraction
+        work.nibbles.pack(codes)
         self.layout.clear_gaps(payloads)
         return True
 
@@ -83,22 +101,14 @@ class Int4Codec(Codec):
         view = self.layout.view
         return view(payloads, "codes"), view(payloads, "least"), view(payloads, "greatest")
 
-    def _ends(self, pages: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        n, layers, _, heads, tokens, channels = pages.shape
-        ends = workspace("ends", (2, n, layers, heads, channels + tokens), pages.device, pages.dtype)
-        for end, reduce in zip(ends, (torch.amin, torch.amax), strict=True):
-            reduce(pages[:, :, 0], -2, out=end[..., :channels])
-            reduce(pages[:, :, 1], -1, out=end[..., channels:])
-        least, greatest = ends.float()
-        return least, greatest
-
-    def _codes(self, pages: torch.Tensor, least: torch.Tensor, spread: torch.Tensor, codes: torch.Tensor) -> None:
-        """Write floor((value - least) · 15 / spread + 1/2), whole numbers in fp32."""
-        channels = self._channels
-        codes.copy_(pages)
-        for part, measure in ((0, (..., None, slice(None, channels))), (1, (..., slice(channels, None), None))):
-            codes[:, :, part].sub_(least[measure]).mul_(LEVELS).div_(spread[measure])
-        codes.add_(0.5).floor_()
+    def _positions(self, values: tuple[torch.Tensor, ...], work: _Work) -> torch.Tensor:
+        """Return (value - least) · 15 / spread + 1/2 in fp32."""
+        for part, start, into in zip(values, work.least.spread, work.floats.parts, strict=True):
+            torch.sub(part, start, out=into)
+        work.floats.all.mul_(LEVELS)
+        for part, width in zip(work.floats.parts, work.spread.spread, strict=True):
+            part.div_(width)
+        return work.floats.all.add_(0.5)
 
     def decode(self, payloads: torch.Tensor, pages: torch.Tensor) -> None:
         """Weigh the ends by the codes; see `Codec.decode`."""
@@ -107,17 +117,21 @@ class Int4Codec(Codec):
 
             triton_int4.decode(*self._sections(payloads), pages)
             return
-        channels = self._channels
-        upper = floats(pages)
-        lower = workspace("lower", pages.shape, pages.device, torch.float32)
-        unpack(self.layout.view(payloads, "codes"), upper)
-        torch.sub(LEVELS, upper, out=lower)
-        scale_into(upper, upper, self.layout.view(payloads, "greatest").float(), channels)
-        scale_into(lower, lower, self.layout.view(payloads, "least").float(), channels)
-        pages.copy_(upper.add_(lower).div_(LEVELS))
+        work = work_for(_Work, pages)
+        codes, least, greatest = self._sections(payloads)
+        work.nibbles.unpack(codes)
+        upper, lower = work.floats, work.others
+        upper.all.copy_(work.nibbles.codes.bitwise_and_(_LOW_NIBBLE))
+        torch.sub(LEVELS, upper.all, out=lower.all)
+        work.greatest.all.copy_(greatest)
+        work.least.all.copy_(least)
+        scale_into(upper, upper.all, work.greatest)
+        scale_into(lower, lower.all, work.least)
+        pages.copy_(upper.all.add_(lower.all).div_(LEVELS))
 
 
 def _stored(ends: torch.Tensor) -> torch.Tensor:
     """Return ends as they are stored and read: rounded to bf16, the smallest as zero, zero without a sign."""
     rounded = ends.bfloat16().float()
-    return torch.where(rounded.abs() < SMALLEST, 0.0, rounded)
+    torch.ops.aten.hardshrink.out(rounded, _BELOW_SMALLEST, out=rounded)
+    return rounded

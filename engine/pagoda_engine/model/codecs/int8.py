@@ -10,20 +10,29 @@ between (a code's value moves by at most 127·2**-9 = 0.25 of a step then, so it
 import torch
 
 from pagoda_engine.model.codecs.arithmetic import (
-    floats,
     floored,
     is_tame,
     magnitude_dtype,
     magnitudes,
     reciprocal,
     tamed,
-    workspace,
 )
 from pagoda_engine.model.codecs.fused import is_fused
 from pagoda_engine.model.codecs.interface import Codec, PageShape
 from pagoda_engine.model.codecs.payload import PayloadLayout
+from pagoda_engine.model.codecs.work import REDUCED, Measures, Planes, Work, empty_measures, work_for
 
-LEVELS = 127.0
+LEVELS = torch.tensor(127.0)
+
+
+class _Work(Work):
+    def __init__(self, pages: torch.Tensor) -> None:
+        super().__init__(pages)
+        self.bits = Planes(pages, magnitude_dtype(pages.dtype))
+        self.largest = empty_measures(pages, magnitude_dtype(pages.dtype))
+        self.largest_values = self.largest.all.view(pages.dtype)
+        self.peaks = torch.empty_like(self.largest.all, dtype=torch.bfloat16)
+        self.scales = empty_measures(pages)
 
 
 class Int8Codec(Codec):
@@ -33,7 +42,6 @@ class Int8Codec(Codec):
     revision = 1
 
     def __init__(self, shape: PageShape) -> None:
-        self._shape = shape
         # Of one layer and head: the channels of K, then the tokens of V.
         measures = (shape.num_layers, shape.num_kv_heads, shape.head_dim + shape.block_tokens)
         self.layout = PayloadLayout({"codes": (shape.sizes, torch.int8), "peaks": (measures, torch.bfloat16)})
@@ -50,19 +58,17 @@ class Int8Codec(Codec):
         """Encode pages that are tame and return True, else return False."""
         if is_fused(pages):
             return self._encode_fused(pages, payloads)
-        channels = self._shape.head_dim
-        peaks = self.layout.view(payloads, "peaks")  # (n, L, H, D + T)
-        largest = workspace("largest", peaks.shape, pages.device, magnitude_dtype(pages.dtype))
-        bits = magnitudes(pages)
-        torch.amax(bits[:, :, 0], -2, out=largest[..., :channels])
-        torch.amax(bits[:, :, 1], -1, out=largest[..., channels:])
-        if not is_tame(largest, pages.dtype):
+        work = work_for(_Work, pages)
+        magnitudes(pages, work.bits.all)
+        for part, dim, maxima in zip(work.bits.parts, REDUCED, work.largest.parts, strict=True):
+            torch.amax(part, dim, out=maxima)
+        if not is_tame(work.largest.all, pages.dtype):
             return False
-        measures = floored(largest.view(pages.dtype).to(torch.bfloat16, copy=True))
-        peaks.copy_(measures)
-        codes = floats(pages)
-        scale_into(codes, pages, reciprocal(LEVELS, measures), channels)
-        self.layout.view(payloads, "codes").copy_(codes.round_())
+        codes, peaks = self._sections(payloads)
+        peaks.copy_(floored(work.peaks.copy_(work.largest_values)))
+        work.scales.all.copy_(reciprocal(LEVELS, work.peaks))
+        scale_into(work.floats, work.widened(pages), work.scales)
+        codes.copy_(work.floats.all.round_())
         self.layout.clear_gaps(payloads)
         return True
 
@@ -83,18 +89,14 @@ class Int8Codec(Codec):
 
             triton_int8.decode(*self._sections(payloads), pages)
             return
-        values = pages if pages.dtype == torch.float32 else floats(pages)
-        values.copy_(self.layout.view(payloads, "codes"))
-        scale_into(values, values, self.layout.view(payloads, "peaks").float() / LEVELS, self._shape.head_dim)
-        if values is not pages:
-            pages.copy_(values)
+        work = work_for(_Work, pages)
+        codes, peaks = self._sections(payloads)
+        torch.div(work.scales.all.copy_(peaks), LEVELS, out=work.scales.all)
+        scale_into(work.floats, work.floats.all.copy_(codes), work.scales)
+        pages.copy_(work.floats.all)
 
 
-def scale_into(result: torch.Tensor, pages: torch.Tensor, scales: torch.Tensor, channels: int) -> None:
-    """Write pages · scales in fp32, K by the first `channels` scales of (n, L, H, D + T), V by the others."""
-    key_scales, value_scales = scales[..., None, :channels], scales[..., channels:, None]
-    if pages.dtype != torch.float32:
-        result.copy_(pages)  # converting on the way of the product is three times slower
-        pages = result
-    torch.mul(pages[:, :, 0], key_scales, out=result[:, :, 0])
-    torch.mul(pages[:, :, 1], value_scales, out=result[:, :, 1])
+def scale_into(result: Planes, values: torch.Tensor, scales: Measures) -> None:
+    """Write fp32 values (of the pages' sizes) · scales."""
+    for part, scale, into in zip(values.unbind(2), scales.spread, result.parts, strict=True):
+        torch.mul(part, scale, out=into)

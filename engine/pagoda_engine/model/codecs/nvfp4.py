@@ -11,24 +11,38 @@ six significant bits: exact in fp32 and in bf16.
 import torch
 
 from pagoda_engine.model.codecs.arithmetic import (
+    GroupMaxima,
     as_measures,
-    floats,
     floored,
     is_tame,
+    magnitude_dtype,
     magnitudes,
     reciprocal,
     tamed,
-    workspace,
 )
 from pagoda_engine.model.codecs.exponents import down_scales, exponents_of, up_scales
 from pagoda_engine.model.codecs.interface import Codec, PageShape
-from pagoda_engine.model.codecs.nibbles import check_channels, pack, unpack
+from pagoda_engine.model.codecs.nibbles import Nibbles, check_channels
 from pagoda_engine.model.codecs.payload import PayloadLayout
+from pagoda_engine.model.codecs.small_floats import E2M1_BIAS, E4M3_BIAS, E2m1, E4m3
+from pagoda_engine.model.codecs.work import Work, work_for
 
 GROUP = 16  # channels
+_ONE = torch.tensor(1.0)
 _TOP = 6.0  # the largest e2m1
-_SIGN = 8.0  # of a code
 _WEAKEST = 2.5 * 2.0**-9  # group scales below become zero; 3 · 2**-9 is the first that is used
+
+
+class _Work(Work):
+    def __init__(self, pages: torch.Tensor) -> None:
+        super().__init__(pages)
+        self.bits = torch.empty(pages.shape, dtype=magnitude_dtype(pages.dtype), device=pages.device)
+        self.maxima = GroupMaxima(self.bits, GROUP)
+        self.grouped = _grouped(self.floats.all)
+        self.nibbles = Nibbles(pages)
+        self.e2m1 = E2m1(pages.shape, pages.device)
+        self.steps = torch.empty(self.grouped.shape[:-1], device=pages.device)  # (n, L, 2, H, T, D / 16)
+        self.e4m3 = E4m3(self.steps.shape, pages.device)
 
 
 class Nvfp4Codec(Codec):
@@ -39,7 +53,7 @@ class Nvfp4Codec(Codec):
     """
 
     name = "Nvfp4"
-    revision = 1
+    revision = 2
 
     def __init__(self, shape: PageShape) -> None:
         check_channels(self.name, shape, GROUP)
@@ -62,7 +76,9 @@ class Nvfp4Codec(Codec):
 
     def _encode(self, pages: torch.Tensor, payloads: torch.Tensor) -> bool:
         """Encode pages that are tame and return True, else return False."""
-        largest = _grouped(magnitudes(pages)).amax(-1)  # (n, L, 2, H, T, D / 16)
+        work = work_for(_Work, pages)
+        magnitudes(pages, work.bits)
+        largest = work.maxima.find()  # (n, L, 2, H, T, D / 16)
         if not is_tame(largest, pages.dtype):
             return False
         wanted = as_measures(largest, pages.dtype).div_(_TOP)
@@ -71,49 +87,29 @@ class Nvfp4Codec(Codec):
         scales = self.layout.view(payloads, "scales")
         scales.copy_(torch.threshold_(wanted.mul_(down_scales(exponents)[..., None, None]), _WEAKEST, 0.0))
         self.layout.view(payloads, "heads").copy_(heads)
-        codes = floats(pages)
-        codes.copy_(pages)
-        steps = scales.float().mul_(heads[..., None, None])
-        _grouped(codes).mul_(reciprocal(1.0, steps)[..., None])
-        _to_codes(codes)
-        pack(codes, self.layout.view(payloads, "codes"))
+        inverses = reciprocal(_ONE, self._steps(payloads, work))
+        torch.mul(_grouped(work.widened(pages)), inverses[..., None], out=work.grouped)
+        work.e2m1.write(work.floats.all, work.nibbles.codes)
+        work.nibbles.pack(self.layout.view(payloads, "codes"))
         self.layout.clear_gaps(payloads)
         return True
 
     def decode(self, payloads: torch.Tensor, pages: torch.Tensor) -> None:
         """Multiply the codes' values by their scales; see `Codec.decode`."""
-        values = floats(pages)
-        unpack(self.layout.view(payloads, "codes"), values)
-        _to_values(values)
-        heads = self.layout.view(payloads, "heads")
-        steps = self.layout.view(payloads, "scales").float().mul_(heads[..., None, None])
-        _grouped(values).mul_(steps[..., None])
-        pages.copy_(values)
+        work = work_for(_Work, pages)
+        work.nibbles.unpack(self.layout.view(payloads, "codes"))
+        work.e2m1.read(work.nibbles.codes, work.floats.all).mul_(E2M1_BIAS)
+        result = work.target(pages)
+        torch.mul(work.grouped, self._steps(payloads, work)[..., None], out=_grouped(result))
+        if result is not pages:
+            pages.copy_(result)
+
+    def _steps(self, payloads: torch.Tensor, work: _Work) -> torch.Tensor:
+        """Return what a code's value is multiplied by."""
+        heads = self.layout.view(payloads, "heads")[..., None, None]
+        steps = work.e4m3.read(self.layout.view(payloads, "scales"), work.steps)
+        return steps.mul_(E4M3_BIAS).mul_(heads)
 
 
 def _grouped(values: torch.Tensor) -> torch.Tensor:
     return values.view(*values.shape[:-1], -1, GROUP)
-
-
-def _to_codes(scaled: torch.Tensor) -> None:
-    """Turn multiples of a step into e2m1 codes with their sign, in place; halves go away from zero.
-
-    The code is 2y up to 2, y + 2 up to 4, y / 2 + 4 up to 6: the least of three lines.
-    """
-    magnitude = workspace("magnitude", scaled.shape, scaled.device, torch.float32)
-    line = workspace("line", scaled.shape, scaled.device, torch.float32)
-    torch.abs(scaled, out=magnitude).clamp_(max=_TOP)
-    torch.mul(magnitude, 2.0, out=line)
-    torch.minimum(line, magnitude.add_(2.0), out=line)  # magnitude: y + 2
-    torch.minimum(line, magnitude.mul_(0.5).add_(3.0), out=line)  # (y + 2) / 2 + 3 = y / 2 + 4
-    line.add_(0.5).floor_()
-    # Zero has no sign: what rounds to it does so above -1/4.
-    torch.where(scaled <= -0.25, line + _SIGN, line, out=scaled)
-
-
-def _to_values(codes: torch.Tensor) -> None:
-    """Turn codes with their sign into e2m1 numbers, in place: the greatest of c / 2, c - 2, 2c - 8."""
-    negative = codes >= _SIGN
-    codes.sub_(negative.float().mul_(_SIGN))
-    values = torch.maximum(torch.maximum(codes * 0.5, codes - 2.0), codes * 2.0 - 8.0)
-    torch.where(negative, -values, values, out=codes)

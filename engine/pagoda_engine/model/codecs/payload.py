@@ -35,7 +35,7 @@ class PayloadLayout:
     def view(self, payloads: torch.Tensor, name: str) -> torch.Tensor:
         """Return one section of `payloads` (n, num_bytes) uint8 as (n, *sizes); writes go through."""
         section = self._sections[name]
-        part = payloads[:, section.start : section.stop].view(section.dtype)
+        part = payloads.narrow(1, section.start, section.stop - section.start).view(section.dtype)
         return part.view(payloads.shape[0], *section.sizes)
 
     def clear_gaps(self, payloads: torch.Tensor) -> None:

@@ -26,8 +26,8 @@ FROZEN: dict[tuple[str, str], tuple[int, str]] = {
     ("Int4", "BFloat16"): (1, "13afff35485c653a"),
     ("Fp8", "Float32"): (1, "18b677bbf7b98978"),
     ("Fp8", "BFloat16"): (1, "f732f8296a7bcc09"),
-    ("Nvfp4", "Float32"): (1, "428446874e4443d9"),
-    ("Nvfp4", "BFloat16"): (1, "9b53db9a1ae40496"),
+    ("Nvfp4", "Float32"): (2, "428446874e4443d9"),
+    ("Nvfp4", "BFloat16"): (2, "9b53db9a1ae40496"),
 }
 _LAYERS, _HEADS, _TOKENS, _CHANNELS = 2, 2, 16, 32
 

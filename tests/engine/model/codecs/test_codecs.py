@@ -209,6 +209,23 @@ def test_no_value_is_further_off_than_its_codec_allows(name: str, kv_dtype: str,
         assert (error.unflatten(-1, (-1, 16)) <= peaks / 6 * 1.07).all()
 
 
+def test_nvfp4_rounds_what_is_next_to_a_half_to_its_own_side() -> None:
+    """A half goes away from zero; one spacing below it a value goes down, and where that is zero it keeps no sign."""
+    codec = codec_of("Nvfp4", "Float32", (1, 1, 1, 16))
+    halves = torch.tensor([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0])
+    below = torch.nextafter(halves, torch.zeros(()))
+    for values, expected in (
+        (halves, [0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]),
+        (below, [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0]),
+    ):
+        page = torch.zeros(1, 1, 2, 1, 1, 16)
+        page[..., 0] = 6.0
+        page[..., 1:8], page[..., 8:15] = values, -values
+        result = decoded(codec, encoded(codec, page), page)[0, 0, 0, 0, 0]
+        assert torch.equal(result[1:8], torch.tensor(expected))
+        assert torch.equal(result[8:15], -torch.tensor(expected))
+
+
 def _spread(values: torch.Tensor, dim: int) -> torch.Tensor:
     return (values.amax(dim, keepdim=True) - values.amin(dim, keepdim=True)) / 15
 
