@@ -17,7 +17,7 @@
     124    4    crc32 of the 124 bytes before it
 
 The parent and the index let a restarted sidecar evict leaves first; the tag carries quotas. "Handed over" stands in
-the pool only: a pod that leaves has pushed the record for the sessions it had, not because it was used twice.
+the pool only: a pod that left, or whose engine died, pushed the record for its sessions, not because it was used twice.
 """
 
 import struct
