@@ -94,3 +94,11 @@ def test_a_dropped_block_keeps_its_slot_while_it_is_referenced() -> None:
     index.unreference(block)
     assert (index.num_free, void) == (1, [block.slot])
     index.check_integrity()
+
+
+def test_a_front_that_names_a_block_as_its_parent_is_refused_else_that_block_would_stay_for_ever() -> None:
+    index = made(2)
+    (front,) = chain(1)
+    put(index, [front])
+    assert index.take(chain(1, seed=1)[0], front, 0, 4) is None
+    assert put(index, chain(2, seed=2)), "both slots can be had"
