@@ -16,6 +16,7 @@ from tests.support.eviction.replay import Cache, LruReplay, RamReplay
 from tests.support.eviction.traces import Request, mixed, num_prompt_blocks, sessions, zipf, zipf_and_scan
 
 _GOAL_POINTS = 5.0
+_LOOK_EVERY = 50  # requests: for blocks that are present without all before them
 _JUDGED = "zipf + scan"
 _TRACES: dict[str, Callable[[int, int], Iterator[Request]]] = {
     "zipf": zipf,
@@ -24,7 +25,7 @@ _TRACES: dict[str, Callable[[int, int], Iterator[Request]]] = {
     "mixed": mixed,
 }
 _DOCUMENTS_ONLY = ("zipf", _JUDGED)
-_SEEDS = (11, 12, 13, 14, 15)  # nothing was tuned on them; other traces than the judged one take the first
+_SEEDS = (11, 12, 13, 14, 15)  # 11 and 13 were looked at while choosing; other traces than the judged one take 11
 
 
 def run(quick: bool, folder: Path) -> Result:
@@ -36,7 +37,8 @@ def run(quick: bool, folder: Path) -> Result:
             trace = list(trace_of(num_requests, seed))
             rows += [_row(name, seed, trace, num_slots) for num_slots in sizes]
     goals = [_goal([row for row in rows if row["trace"] == _JUDGED and row["slots"] == size], size) for size in sizes]
-    goals.append(Goal("blocks present but unreachable", float(sum(row["unreachable"] for row in rows)), 0.0, False))
+    num_unreachable = float(max(row["unreachable"] for row in rows))
+    goals.append(Goal("most blocks present but unreachable at any look", num_unreachable, 0.0, False))
     return Result("eviction", rows, goals, ("case", "policy"))
 
 
@@ -51,7 +53,12 @@ def _row(name: str, seed: int, trace: Sequence[Request], num_slots: int) -> dict
     best = optimum(trace, num_slots)
     ours = RamReplay(num_slots)
     has_bounds = name in _DOCUMENTS_ONLY
-    hit_rate, best_rate = _rate(ours, trace), best.num_hits / num_asked
+    num_hits = num_unreachable = 0
+    for number, request in enumerate(trace, start=1):
+        num_hits += ours.serve(request)
+        if number % _LOOK_EVERY == 0 or number == len(trace):
+            num_unreachable = max(num_unreachable, ours.num_unreachable)
+    hit_rate, best_rate = num_hits / num_asked, best.num_hits / num_asked
     rates = {
         "policy": hit_rate,
         "lru": _rate(LruReplay(num_slots), trace),
@@ -63,7 +70,7 @@ def _row(name: str, seed: int, trace: Sequence[Request], num_slots: int) -> dict
     }
     return {
         "case": f"{name}, {num_slots}, seed {seed}", "trace": name, "seed": seed, "slots": num_slots, **rates,
-        "points_below_optimum": 100 * (best_rate - hit_rate), "unreachable": ours.num_unreachable,
+        "points_below_optimum": 100 * (best_rate - hit_rate), "unreachable": num_unreachable,
     }  # fmt: skip
 
 
