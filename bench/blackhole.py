@@ -11,11 +11,11 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.prompts import unseen
 from bench.report import Goal, Result, bootstrap_interval
 from tests.support.pods import manifest, running_pods
 from tests.support.program import Program
 
-VOCABULARY = range(1000, 40000)
 GOAL = 1.1
 
 
@@ -31,15 +31,15 @@ def run(quick: bool, folder: Path) -> Result:
     ):
         arms = {"black-holed pool": dead.engine("dead-0"), "no pool": none.engine("none-0")}
         for engine in arms.values():
-            _ttft(engine, _prompt(chance, length))
+            _ttft(engine, unseen(chance, length))
         node = dead.memcached()
         node.signal(signal.SIGSTOP)
         try:
-            first = _ttft(arms["black-holed pool"], _prompt(chance, length))
+            first = _ttft(arms["black-holed pool"], unseen(chance, length))
             times: dict[str, list[float]] = {arm: [] for arm in arms}
             for pair in range(num_pairs):
                 for arm in list(arms) if pair % 2 == 0 else list(reversed(arms)):
-                    times[arm].append(_ttft(arms[arm], _prompt(chance, length)))
+                    times[arm].append(_ttft(arms[arm], unseen(chance, length)))
         finally:
             node.signal(signal.SIGCONT)
     ratios = [ours / base for ours, base in zip(times["black-holed pool"], times["no pool"], strict=True)]
@@ -52,10 +52,6 @@ def run(quick: bool, folder: Path) -> Result:
     note = f"ratio, median of {num_pairs} pairs: {value:.3f}, 95 % bootstrap interval {low:.3f} to {high:.3f}"
     goal = Goal("TTFT with a black-holed pool after the first deadline, of TTFT without a pool", value, GOAL, False)
     return Result("blackhole", rows, [goal], ("arm", "ttft_ms"), [note])
-
-
-def _prompt(chance: random.Random, length: int) -> list[int]:
-    return [chance.choice(VOCABULARY) for _ in range(length)]
 
 
 def _ttft(engine: Program, prompt: Sequence[int]) -> float:

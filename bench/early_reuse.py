@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from bench.prompts import BLOCK_TOKENS, KV_BYTES_PER_TOKEN, unseen
 from bench.report import Goal, Result
 from pagoda_engine.core.engine import Engine
 from pagoda_engine.core.request import NewRequest, Request, TokenEvent
@@ -24,9 +25,6 @@ from pagoda_engine.model.location import locate
 from pagoda_engine.model.runner import TorchModelRunner
 from pagoda_runtime.metrics import Metrics
 
-BLOCK_TOKENS = 16
-KV_BYTES_PER_TOKEN = 46080  # fp32: 30 layers, keys and values, 3 heads of 64
-VOCABULARY = range(1000, 40000)
 QUESTION_TOKENS = 8  # of each request's own, after the shared prompt
 NEW_TOKENS = 4
 DEADLINE_SECONDS = 600.0
@@ -50,8 +48,7 @@ def run(quick: bool, folder: Path) -> Result:
     times: dict[str, list[float]] = {arm: [] for arm in ARMS}
     for number in range(rounds):
         for arm in ARMS if number % 2 == 0 else reversed(ARMS):
-            prompt = [chance.choice(VOCABULARY) for _ in range(shared)]
-            times[arm] += _burst(runner, arm, chance, prompt, burst)
+            times[arm] += _burst(runner, arm, chance, unseen(chance, shared), burst)
     slowest = statistics.median(times["never"])
     rows: list[dict[str, Any]] = [
         {
@@ -77,9 +74,8 @@ def _burst(runner: TorchModelRunner, arm: str, chance: random.Random, prompt: Se
     ended = threading.Semaphore(0)
     begun_at = time.monotonic()
     for index in range(burst):
-        question = [chance.choice(VOCABULARY) for _ in range(QUESTION_TOKENS)]
         root = bytes([index] * 32) if arm == "never" else bytes(32)
-        engine.submit(_request(f"{index}", [*prompt, *question], root), _sink(firsts, ended))
+        engine.submit(_request(f"{index}", [*prompt, *unseen(chance, QUESTION_TOKENS)], root), _sink(firsts, ended))
     engine.start()
     try:
         for _ in range(burst):

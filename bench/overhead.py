@@ -12,6 +12,7 @@ import statistics
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bench.prompts import unseen
 from bench.report import Goal, Result, bootstrap_interval
@@ -52,10 +53,18 @@ def run(quick: bool, folder: Path) -> Result:
     ):
         arms = {WITH: attached.engine("with-0"), WITHOUT: alone.engine("without-0")}
         speeds = {shape.name: _measure(arms, chance, shape) for shape in shapes}
-        stored = attached.sidecar("with-0").metric("pagoda_tier_blocks", tier="ram")
-        on_disk = attached.sidecar("with-0").metric("pagoda_tier_blocks", tier="disk")
+        sidecar = attached.sidecar("with-0")
+        stored, on_disk = (sidecar.metric("pagoda_tier_blocks", tier=tier, state="sealed") for tier in ("ram", "disk"))
+        asked = sidecar.metric("pagoda_pool_operations_total", operation="probe", outcome="miss")
     assert stored > 0, "the sidecar held no block, so nothing was measured"
-    rows, goals, notes = [], [], [f"blocks at the end: {stored:.0f} in RAM, {on_disk:.0f} on disk"]
+    assert quick or on_disk > 0, "nothing reached the disk, so it was not measured"
+    assert asked > 0, "the pool was asked for nothing, so it was not measured"
+    rows: list[dict[str, Any]] = []
+    goals: list[Goal] = []
+    notes = [
+        f"blocks at the end: {stored:.0f} in RAM, {on_disk:.0f} on disk",
+        f"the pool was asked for {asked:.0f} blocks that it lacked; what is seen once is not written to it",
+    ]
     for shape in shapes:
         ratios = [ours / base for ours, base in zip(*speeds[shape.name].values(), strict=True)]
         low, high = bootstrap_interval(ratios)

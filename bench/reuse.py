@@ -15,13 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.prompts import BLOCK_TOKENS, ask, kv_memory, reusable, unseen
 from bench.report import Goal, Result
 from tests.support.pods import Pods, manifest, running_pods
 from tests.support.program import Answer
 
-BLOCK_TOKENS = 16
-KV_BYTES_PER_TOKEN = 46080  # fp32: 30 layers, keys and values, 3 heads of 64
-VOCABULARY = range(1000, 40000)  # ordinary tokens, no control tokens
 PUSH_SECONDS = 60.0
 GOALS = {"device": 10.0, "ram": 8.0, "pool": 5.0}
 
@@ -29,16 +27,15 @@ GOALS = {"device": 10.0, "ram": 8.0, "pool": 5.0}
 def run(quick: bool, folder: Path) -> Result:
     """Measure `rounds` prompts; quick: 2 rounds of 1,000 tokens."""
     rounds, length = (2, 1000) if quick else (5, 3000)
-    kv_bytes = (length + 96) * KV_BYTES_PER_TOKEN
     document = manifest(
-        replicas=2, kv_memory=f"{kv_bytes >> 20}Mi", ram="1536Mi", pool_memory="2Gi",
+        replicas=2, kv_memory=kv_memory(length + 96), ram="1536Mi", pool_memory="2Gi",
         max_model_tokens=length + 64,
     )  # fmt: skip
     times: dict[str, list[float]] = {"compute": [], "device": [], "ram": [], "pool": []}
     chance = random.Random(20)
     with running_pods(folder, document) as pods:
-        _ask(pods, "chat-0", _prompt(chance, 64))
-        _ask(pods, "chat-1", _prompt(chance, 64))
+        ask(pods, "chat-0", unseen(chance, 64))
+        ask(pods, "chat-1", unseen(chance, 64))
         for _ in range(rounds):
             for arm, seconds in _round(pods, chance, length).items():
                 times[arm].append(seconds)
@@ -69,16 +66,15 @@ def run(quick: bool, folder: Path) -> Result:
 
 
 def _round(pods: Pods, chance: random.Random, length: int) -> dict[str, float]:
-    prompt = _prompt(chance, length)
-    cold = _ask(pods, "chat-0", prompt)
+    prompt = unseen(chance, length)
+    cold = ask(pods, "chat-0", prompt)
     assert cold.sources["compute"] == length, cold.sources
-    # A cap: the last block of a prompt is never wholly reused, since its last token is always computed.
-    reused = (length - 1) // BLOCK_TOKENS * BLOCK_TOKENS
-    device = _ask(pods, "chat-0", prompt)
+    reused = reusable(length)
+    device = ask(pods, "chat-0", prompt)
     assert device.sources["device"] == reused, device.sources
-    filler = _ask(pods, "chat-0", _prompt(chance, length))
+    filler = ask(pods, "chat-0", unseen(chance, length))
     assert filler.sources["compute"] == length, filler.sources
-    ram = _ask(pods, "chat-0", prompt)
+    ram = ask(pods, "chat-0", prompt)
     assert ram.sources["ram"] + ram.sources["device"] == reused, ram.sources
     assert ram.sources["ram"] >= reused * 0.8, ram.sources
     pool = _ask_from_pool(pods, prompt, reused)
@@ -100,17 +96,6 @@ def _ask_from_pool(pods: Pods, prompt: Sequence[int], reused: int) -> Answer:
             break
         stored = now
         time.sleep(0.5)
-    answer = _ask(pods, "chat-1", prompt)
+    answer = ask(pods, "chat-1", prompt)
     assert answer.sources["pool"] == reused, answer.sources
-    return answer
-
-
-def _prompt(chance: random.Random, length: int) -> list[int]:
-    return [chance.choice(VOCABULARY) for _ in range(length)]
-
-
-def _ask(pods: Pods, pod: str, prompt: Sequence[int]) -> Answer:
-    answer = pods.engine(pod).complete(prompt, max_tokens=2, ignore_eos=True)
-    assert sum(answer.sources.values()) == len(prompt)
-    pods.wait_idle(pod)
     return answer
