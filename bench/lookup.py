@@ -114,7 +114,7 @@ def _looker(volume: Path, client: TierClient) -> Iterator[Connection]:
     """Run the asking process; yield the end of a pipe: send (kind, hot chain, how many), receive seconds of each."""
     context = multiprocessing.get_context("spawn")
     ours, its = context.Pipe()
-    with client._connection.call() as (_, attachment):  # a second process cannot attach: it borrows ours
+    with client._connection.call(1.0) as (_, attachment):  # a second process cannot attach: it borrows ours
         process = context.Process(target=_look, args=(volume / SOCKET_NAME, attachment, its), daemon=True)
     process.start()
     its.close()  # so that we hear of its end

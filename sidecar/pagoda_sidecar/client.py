@@ -114,7 +114,7 @@ class TierClient:
         """
         if not self.has_ram and self.attached:
             return []  # nothing below could be loaded
-        with self._connection.call() as (stub, attachment):
+        with self._connection.call(timeout_seconds) as (stub, attachment):
             request = pb.LookupRequest(attachment=attachment, addresses=addresses)
             reply = stub.Lookup(request, timeout=timeout_seconds)
         return [Part(TIER_NAMES.get(part.tier, "pool"), part.first, part.count, part.seconds) for part in reply.parts]
@@ -149,7 +149,10 @@ class TierClient:
         deadline = Deadline(timeout_seconds)
         run: LoadRun | None = None
         try:
-            with self._connection.call() as (stub, attachment), self._connection.arena.borrowed() as arena:
+            with (
+                self._connection.call(timeout_seconds) as (stub, attachment),
+                self._connection.arena.borrowed() as arena,
+            ):
                 request = pb.LoadRequest(
                     attachment=attachment,
                     request_id=request_id,
@@ -169,8 +172,7 @@ class TierClient:
                 try:
                     return run.follow(stream)
                 except NoGrantError as error:
-                    self._connection.doubt("no grant before the deadline", attachment)
-                    raise TierUnavailable("deadline", "no grant before the deadline") from error
+                    raise self._connection.late(str(error), attachment, timeout_seconds) from error
                 finally:
                     stream.cancel()
         except NoArenaError as error:
@@ -194,7 +196,10 @@ class TierClient:
         deadline = Deadline(timeout_seconds)
         is_open = True  # whether slots may still be ours
         try:
-            with self._connection.call() as (stub, attachment), self._connection.arena.borrowed() as arena:
+            with (
+                self._connection.call(timeout_seconds) as (stub, attachment),
+                self._connection.arena.borrowed() as arena,
+            ):
                 request = pb.ReserveRequest(
                     attachment=attachment, request_id=request_id, blocks=[_reserve_block(block) for block in blocks]
                 )
@@ -203,7 +208,9 @@ class TierClient:
                 refused: Sequence[int] = ()
                 if written:
                     commit = pb.CommitRequest(attachment=attachment, lease_id=reserved.lease_id, blocks=written)
-                    refused = stub.Commit(commit, timeout=deadline.remaining).refused_slots
+                    seconds_left = deadline.remaining  # much less than `timeout_seconds` after a slow copy
+                    with self._connection.judging(attachment, seconds_left):
+                        refused = stub.Commit(commit, timeout=seconds_left).refused_slots
                 num_stored = len(written) - len(refused)
                 is_open = num_stored < len(reserved.slots)
                 num_refused = reserved.num_refused + len(reserved.slots) - num_stored
@@ -230,7 +237,7 @@ class TierClient:
         Raises:
             TierUnavailable: it was not told; after the next attach it must be told all residency anew.
         """
-        with self._sequence_lock, self._connection.call() as (stub, attachment):
+        with self._sequence_lock, self._connection.call(timeout_seconds) as (stub, attachment):
             self._sequence += 1
             request = pb.ReportRequest(
                 attachment=attachment,
@@ -250,11 +257,12 @@ class TierClient:
         Raises:
             TierUnavailable: nobody could be asked, or no answer came in time.
         """
-        with self._connection.call() as (stub, attachment):
+        timeout_seconds = budget_seconds + HAND_OVER_SLACK_SECONDS
+        with self._connection.call(timeout_seconds) as (stub, attachment):
             request = pb.HandOverRequest(
                 attachment=attachment, budget_bytes=budget_bytes, budget_seconds=budget_seconds
             )
-            reply = stub.HandOver(request, timeout=budget_seconds + HAND_OVER_SLACK_SECONDS)
+            reply = stub.HandOver(request, timeout=timeout_seconds)
         if reply.num_left:
             _log.info("hand-over ended early %s", fields(num_blocks=reply.num_blocks, num_left=reply.num_left))
         return reply.num_blocks

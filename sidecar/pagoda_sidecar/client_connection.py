@@ -1,10 +1,13 @@
 """The engine's connection to the sidecar: attached for ever by a thread of its own, and quick to say that it is not.
 
-                    ┌────────────────────────── stream ended ───────────────────────────┐
-    detached ──Attach answered──► attached ──a call failed or was late──► doubted ──ping answered──► attached
+        ┌───────────────────────────────── stream ended ─────────────────────────────────┐
+    detached ──Attach answered──► attached ──a call failed or waited long in vain──► doubted ──ping answered──► attached
+                                     └─a call waited shortly in vain─► suspected ──ping failed──► doubted
+                                                                           └─────ping answered──► attached
 
-While it is doubted, calls fail at once: a sidecar that hangs costs one deadline, once. Leases whose settlement could
-not be delivered are remembered by request id and settled as soon as the sidecar answers again.
+While it is doubted, calls fail at once: a sidecar that hangs costs one deadline, once. A caller's own impatience is its
+own miss: calls go on while a ping, sent at once, finds out. Leases whose settlement could not be delivered are
+remembered by request id and settled as soon as the sidecar answers again.
 """
 
 import contextlib
@@ -33,6 +36,7 @@ _log = logging.getLogger(__name__)
 _Event = TypeVar("_Event")
 
 PING_SECONDS = 0.5
+PATIENT_SECONDS = 0.5  # who waited so long in vain was not impatient
 LOOK_SECONDS = 0.2
 FIRST_RETRY_SECONDS = 0.05
 LAST_RETRY_SECONDS = 1.0
@@ -57,20 +61,24 @@ class EventStream(Generic[_Event]):
 
     def __init__(self, call: Any) -> None:
         self._call = call
-        self._queue: queue.SimpleQueue[_Event | grpc.RpcError | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Event | grpc.RpcError | queue.Empty | None] = queue.SimpleQueue()
         threading.Thread(target=self._read, name="tier-stream", daemon=True).start()
 
     def next(self, timeout_seconds: float) -> _Event | None:
         """Return the next event, None when the stream has ended.
 
         Raises:
-            queue.Empty: nothing came in time.
+            queue.Empty: nothing came in time, or `wake` was called.
             grpc.RpcError: the stream broke.
         """
         item = self._queue.get(timeout=max(0.0, timeout_seconds))
-        if isinstance(item, grpc.RpcError):
+        if isinstance(item, (grpc.RpcError, queue.Empty)):
             raise item
         return item
+
+    def wake(self) -> None:
+        """Let the reader look around now, or when it next comes to read."""
+        self._queue.put(queue.Empty())
 
     def cancel(self) -> None:
         """End the stream from our side."""
@@ -101,6 +109,7 @@ class Connection:
         self._stub: TierStub | None = None
         self._attachment = b""
         self._doubt = ""  # why calls fail at once although a stream is there
+        self._suspicion = ""  # why a ping is due, whose outcome is not known yet
         self._unsettled: dict[str, set[int]] = {}
         self._is_closed = threading.Event()
         self._stream: EventStream[pb.AttachEvent] | None = None
@@ -113,8 +122,8 @@ class Connection:
         return self._stub is not None and not self._doubt
 
     @contextlib.contextmanager
-    def call(self) -> Iterator[tuple[TierStub, bytes]]:
-        """Yield the stub and our attachment for one or more calls.
+    def call(self, timeout_seconds: float) -> Iterator[tuple[TierStub, bytes]]:
+        """Yield the stub and our attachment for a call that waits for `timeout_seconds` at most.
 
         Raises:
             TierUnavailable: now, or instead of the grpc error that a call inside raised.
@@ -127,14 +136,24 @@ class Connection:
             raise TierUnavailable("no_sidecar", self.off_reason)
         if doubt:
             raise TierUnavailable("breaker", doubt)
-        try:
+        with self.judging(attachment, timeout_seconds):
             yield stub, attachment
+
+    @contextlib.contextmanager
+    def judging(self, attachment: bytes, timeout_seconds: float) -> Iterator[None]:
+        """Draw the conclusions if a call inside fails that waited for `timeout_seconds` at most.
+
+        Raises:
+            TierUnavailable: instead of the grpc error that the call raised.
+        """
+        try:
+            yield
         except grpc.RpcError as error:
-            raise self.failed(error, attachment) from error
+            raise self._failed(error, attachment, timeout_seconds) from error
         except ValueError as error:  # what grpc raises for a channel closed a moment ago; others are the caller's
             if not str(error).startswith(_CHANNEL_CLOSED):
                 raise
-            raise self.failed(error, attachment) from error
+            raise self._failed(error, attachment, timeout_seconds) from error
 
     def settle(self, lease_id: str, suspect_slots: set[int], timeout_seconds: float) -> None:
         """Tell the sidecar that we touch no slot of the lease, now or as soon as it answers."""
@@ -142,8 +161,11 @@ class Connection:
             self._unsettled[lease_id] = suspect_slots
             while len(self._unsettled) > MAX_UNSETTLED:  # its leases lapse and are freed when this process ends
                 del self._unsettled[next(iter(self._unsettled))]
+            is_suspected = bool(self._suspicion)
+        if is_suspected:
+            return  # the ping that is due brings it; else who has just waited in vain would wait once more
         try:
-            with self.call() as (stub, attachment):
+            with self.call(timeout_seconds) as (stub, attachment):
                 self._settle_all(stub, attachment, timeout_seconds)
         except TierUnavailable as error:
             _log.debug("settlement postponed: %s", error)
@@ -194,24 +216,26 @@ class Connection:
                 self._follow(stub, stream)
             finally:
                 with self._lock:
-                    self._stub, self._attachment, self._doubt, self._stream = None, b"", "", None
+                    self._stub, self._attachment, self._stream = None, b"", None
+                    self._doubt = self._suspicion = ""
                 stream.cancel()
 
     def _follow(self, stub: TierStub, stream: EventStream[pb.AttachEvent]) -> None:
         is_first = True
         waits = backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS)
         while not self._is_closed.is_set():
+            if not self._doubt:
+                waits = backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS)
             try:
                 event = stream.next(next(waits) if self._doubt else LOOK_SECONDS)
             except queue.Empty:
                 # A settlement may have come while a ping was on its way: no other call needs to follow and bring it
-                if self._doubt or self._unsettled:
+                if self._doubt or self._suspicion or self._unsettled:
                     self._ping(stub)
                 continue
             if event is None:
                 self._set_off("the sidecar ended the attachment")
                 return
-            waits = backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS)
             self._take_over(stub, event)
             if is_first:
                 is_first = False
@@ -229,15 +253,18 @@ class Connection:
         self._settle_all(stub, event.attachment, PING_SECONDS)
 
     def _ping(self, stub: TierStub) -> None:
-        """Ask whether the sidecar answers again, bringing the settlements it has missed."""
+        """Ask whether the sidecar answers, bringing the settlements it has missed."""
         try:
             self._settle_all(stub, self._attachment, PING_SECONDS, is_ping=True)
         except grpc.RpcError as error:
             if error.code() not in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE):
                 raise  # it answers, but does not know us any more: attach anew
+            with self._lock:
+                self._doubt = self._doubt or self._suspicion or _describe(error)
+                self._suspicion = ""
             return
         with self._lock:
-            self._doubt = ""
+            self._doubt = self._suspicion = ""
 
     def _settle_all(self, stub: TierStub, attachment: bytes, timeout_seconds: float, is_ping: bool = False) -> None:
         with self._lock:
@@ -256,7 +283,7 @@ class Connection:
             _log.info("tiers: %s", reason or "attached")
         self.off_reason = reason
 
-    def failed(self, error: Exception, attachment: bytes) -> TierUnavailable:
+    def _failed(self, error: Exception, attachment: bytes, timeout_seconds: float) -> TierUnavailable:
         """Draw the conclusions from a failed call; return what its caller is to be told."""
         code = error.code() if isinstance(error, grpc.RpcError) else grpc.StatusCode.CANCELLED
         detail = _describe(error)
@@ -266,18 +293,39 @@ class Connection:
             self._attach_anew(attachment)
             return TierUnavailable("refused", detail)
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            self.doubt(detail, attachment)
-            return TierUnavailable("deadline", detail)
+            return self.late(detail, attachment, timeout_seconds)
         if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
             self.doubt(detail, attachment)
             return TierUnavailable("no_sidecar", detail)
         return TierUnavailable("refused", detail)
 
+    def late(self, detail: str, attachment: bytes, timeout_seconds: float) -> TierUnavailable:
+        """Draw the conclusions from a wait of `timeout_seconds` in vain; return what its caller is to be told."""
+        if timeout_seconds >= PATIENT_SECONDS:
+            self.doubt(detail, attachment)
+        else:
+            self._suspect(detail, attachment)
+        return TierUnavailable("deadline", detail)
+
     def doubt(self, detail: str, attachment: bytes) -> None:
-        """Let calls fail at once until the sidecar was seen to answer again."""
+        """Let calls fail at once until the sidecar was seen to answer, which is tried now."""
         with self._lock:
-            if self._attachment == attachment:
-                self._doubt = detail
+            if self._attachment != attachment or self._doubt:
+                return
+            self._doubt = detail
+            self._wake()
+
+    def _suspect(self, detail: str, attachment: bytes) -> None:
+        """Find out now whether the sidecar answers."""
+        with self._lock:
+            if self._attachment != attachment or self._doubt or self._suspicion:
+                return
+            self._suspicion = detail
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._stream is not None:
+            self._stream.wake()
 
     def _attach_anew(self, attachment: bytes) -> None:
         """The sidecar does not know us any more."""

@@ -86,7 +86,7 @@ class LoadRun:
             if not self._copying.deadline.expired:
                 return None
             if not self._is_granted:
-                raise NoGrantError from None
+                raise NoGrantError("no grant before the deadline") from None
             return "deadline"
         except grpc.RpcError:
             if not self._is_granted:

@@ -142,7 +142,7 @@ def test_a_channel_that_is_closed_under_a_call_is_a_sidecar_that_is_gone(
     """grpc has a ValueError for it, in two wordings; the second comes when the close happens inside of its call."""
     with sidecar_process() as sidecar, client_of(sidecar) as client:
         bug = ValueError("a caller's own")
-        with pytest.raises(ValueError, match="own"), client._connection.call():
+        with pytest.raises(ValueError, match="own"), client._connection.call(1.0):
             raise bug
         if when == "before":
             channel = grpc.insecure_channel("unix:/nowhere")
@@ -155,6 +155,30 @@ def test_a_channel_that_is_closed_under_a_call_is_a_sidecar_that_is_gone(
         with pytest.raises(TierUnavailable) as gone:
             client.lookup(chain(1), 1.0)
         assert gone.value.reason == "no_sidecar"
+
+
+def test_impatient_callers_make_nobody_doubt_a_sidecar_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    with sidecar_process() as sidecar, client_of(sidecar) as client:
+        store(client, chain(1))
+        stub = client._connection._stub
+        for _ in range(20):
+            monkeypatch.setattr(client._connection, "_stub", SimpleNamespace(Lookup=raising(LateError())))
+            with pytest.raises(TierUnavailable) as late:
+                client.lookup(chain(1), 0.05)
+            assert late.value.reason == "deadline"
+            monkeypatch.setattr(client._connection, "_stub", stub)
+            assert client.attached
+            assert store(client, chain(1)).present == 1
+        wait_until(lambda: not client._connection._suspicion, what="an answer to a ping")
+        assert client.attached
+
+
+class LateError(grpc.RpcError):
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.DEADLINE_EXCEEDED
+
+    def details(self) -> str:
+        return "late"
 
 
 def raising(error: Exception) -> Callable[..., object]:

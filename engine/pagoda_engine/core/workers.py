@@ -1,18 +1,23 @@
 """Threads that make the blocking calls to the tiers. One pool per kind of work, so that no kind waits for another."""
 
 import logging
+import math
 import queue
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pagoda_engine.core.tiers import TierClient, TierUnavailable
 from pagoda_engine.model.interface import ModelRunner
+from pagoda_runtime.logs import fields
 
 _log = logging.getLogger(__name__)
 
 Job = Callable[[], None]
+
+QUIET_SECONDS = 60.0
 
 
 class Workers(Protocol):
@@ -37,25 +42,37 @@ class TierAccess:
 
 
 class Outage:
-    """Logs the first of many failures in a row, and the end of them."""
+    """Logs the first of many failures in a row, and the end of them; one outage in `QUIET_SECONDS` at most.
 
-    def __init__(self, what: str) -> None:
+    What fails and works in turns is told of now and then, with how often it failed meanwhile; metrics count it all.
+    """
+
+    def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._what = what
-        self._is_on = False
+        self._clock = clock
+        self._is_said = False  # the outage that lasts
+        self._quiet_until = -math.inf
+        self._num_unsaid = 0
 
     def failed(self, error: Exception) -> None:
         """A call has failed."""
         if not isinstance(error, TierUnavailable):
             _log.error("%s failed in a way no tier should", self._what, exc_info=error)
-        elif not self._is_on:
-            _log.warning("%s failed: %s", self._what, error)
-        self._is_on = True
+        elif self._is_said:
+            return
+        elif self._clock() < self._quiet_until:
+            self._num_unsaid += 1
+            return
+        else:
+            _log.warning("%s failed: %s %s", self._what, error, fields(num_unsaid_before=self._num_unsaid))
+        self._is_said, self._num_unsaid = True, 0
+        self._quiet_until = self._clock() + QUIET_SECONDS
 
     def worked(self) -> None:
         """A call has worked."""
-        if self._is_on:
+        if self._is_said:
             _log.warning("%s works again", self._what)
-        self._is_on = False
+        self._is_said = False
 
 
 def reason_of(error: Exception) -> str:
