@@ -2,6 +2,7 @@
 
 from pagoda_protocol import metrics as names
 from pagoda_runtime.metrics import Instrument, Metrics
+from pagoda_sidecar.pool.operations import NodeOperations
 from pagoda_sidecar.pool.states import NodeStates
 
 
@@ -10,8 +11,10 @@ class PoolCounters:
 
     def __init__(self, metrics: Metrics, integrity_failures: Instrument | None = None) -> None:
         """`integrity_failures` is the counter shared with other tiers; made here if None."""
-        self.operations = metrics.counter(
-            names.POOL_OPERATIONS, "Operations on pool nodes, per record.", ("node", "operation", "outcome")
+        self.operations = NodeOperations(
+            metrics.counter(
+                names.POOL_OPERATIONS, "Operations on pool nodes, per record.", ("node", "operation", "outcome")
+            )
         )
         self.states = NodeStates(
             metrics.gauge(names.POOL_NODE_UP, "Whether a pool node answered when last asked.", ("node",))

@@ -48,6 +48,7 @@ class Node:
         self._patience = settings.retry_seconds
         self._is_retired = False
         self._is_up: bool | None = None  # not known before it was first asked
+        counters.operations.join(node.name, self)
 
     @property
     def num_idle_connections(self) -> int:
@@ -56,7 +57,7 @@ class Node:
 
     def count(self, operation: str, outcome: str, amount: int = 1) -> None:
         """Count what became of `amount` operations on this node."""
-        self._counters.operations.add(amount, node=self.node.name, operation=operation, outcome=outcome)
+        self._counters.operations.count(self.node.name, operation, outcome, amount)
 
     @contextlib.asynccontextmanager
     async def connection(self, operation: str) -> AsyncIterator[Connection]:
@@ -99,6 +100,7 @@ class Node:
         self._is_retired = True
         self._close_idle()
         self._counters.states.take_back(self.node.name, self)
+        self._counters.operations.leave(self.node.name, self)
         if self._recovery is not None:
             self._recovery.cancel()
         return self._recovery
