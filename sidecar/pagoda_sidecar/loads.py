@@ -112,12 +112,13 @@ class Loads:
         self._disk = disk
         self._verifier = verifier
         self._pusher = pusher
-        self._jobs: OrderedDict[str, LoadJob] = OrderedDict()
+        self._running: dict[str, LoadJob] = {}
+        self._ended: OrderedDict[str, LoadJob] = OrderedDict()  # the last of them, for requests sent again
         self._fetching: dict[Block, Landing] = {}
 
     def find(self, request_id: str) -> LoadJob | None:
         """Return the job of a request that was sent before."""
-        return self._jobs.get(request_id)
+        return self._running.get(request_id) or self._ended.get(request_id)
 
     def start(self, tier: RamTier, request_id: str, holder: Holder, run: Run, is_back_first: bool) -> LoadJob:
         """Grant slots at once and begin to make blocks ready."""
@@ -129,25 +130,23 @@ class Loads:
         for _, block in (*work.reads, *work.fetches):
             self._fetching[block] = asyncio.get_running_loop().create_future()
         job.task = asyncio.create_task(self._run(work))
-        job.task.add_done_callback(lambda task: self._finish(work, task))
-        self._jobs[request_id] = job
-        while len(self._jobs) > MAX_REMEMBERED:
-            self._jobs.popitem(last=False)
+        job.task.add_done_callback(lambda task: self._finish(request_id, work, task))
+        self._running[request_id] = job
         return job
 
     def cancel(self, request_id: str) -> None:
         """Stop working for a request that was settled."""
-        job = self._jobs.get(request_id)
+        job = self._running.get(request_id)
         if job is not None and job.task is not None:
             job.task.cancel()
 
     async def cancel_all(self) -> None:
         """Stop everything; when this returns only the disk's threads may still write to a slot (`DiskTier.idle`)."""
-        tasks = [job.task for job in self._jobs.values() if job.task is not None]
+        tasks = [job.task for job in self._running.values() if job.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._jobs.clear()
+        self._ended.clear()
 
     def _reachable(self, tier: RamTier, run: Run) -> Run:
         """Cut a run where a block can come from nowhere: without a pool that is known at once."""
@@ -192,8 +191,11 @@ class Loads:
             else:
                 work.job.missed(position, "pending")
 
-    def _finish(self, work: _Work, task: asyncio.Task[None]) -> None:
+    def _finish(self, request_id: str, work: _Work, task: asyncio.Task[None]) -> None:
         """Clean up after a job, also after one that was cancelled before its first step."""
+        self._ended[request_id] = self._running.pop(request_id)
+        while len(self._ended) > MAX_REMEMBERED:
+            self._ended.popitem(last=False)
         for _, block in (*work.reads, *work.fetches):
             self._give_up(work.tier, block)
         work.job.done()

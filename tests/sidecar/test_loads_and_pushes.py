@@ -11,7 +11,7 @@ import xxhash
 
 from pagoda_protocol.records import unpack_header
 from pagoda_runtime.metrics import Metrics
-from pagoda_sidecar import pushes
+from pagoda_sidecar import loads, pushes
 from pagoda_sidecar.arena.file import allocate
 from pagoda_sidecar.arena.slots.grants import Holder, NewBlock, Run
 from pagoda_sidecar.arena.tier import RamTier
@@ -175,6 +175,27 @@ async def test_a_load_cancelled_before_it_began_leaks_nothing(pods: tuple[Pod, P
     await one.loads.cancel_all()
     one.tier.settle("l")
     assert one.tier.index.num_free == one.tier.index.num_slots
+
+
+async def test_no_running_load_is_forgotten_and_of_ended_ones_the_oldest(
+    pods: tuple[Pod, Pod], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loads, "MAX_REMEMBERED", 2)
+    one, other = pods
+    one.store(chain(2))
+    await drain(one)
+    other.pool.delay = 60.0
+    running = other.start("running", chain(2))
+    other.store(chain(1, seed=1))
+    for name in ("1", "2", "3"):
+        assert await events(other.start(name, chain(1, seed=1))) == [("ram", 0)]
+    assert other.loads.find("running") is running
+    assert other.loads.find("1") is None
+    assert other.loads.find("2") is not None
+    other.loads.cancel("running")
+    assert running.task is not None
+    await asyncio.wait({running.task}, timeout=10)
+    assert running.task.cancelled()
 
 
 async def test_a_foreign_record_under_our_address_is_a_miss(pods: tuple[Pod, Pod]) -> None:
