@@ -1,7 +1,7 @@
 """Keys and settings that live in files: read once or followed while the program runs.
 
 A mounted Secret or ConfigMap is replaced as a whole by renaming a link, so a file is known to have changed by its
-identity, size and time, and is always read in one piece.
+identity, size and time, and is always read in one piece (`watch`).
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from pagoda_protocol import tenants
+from pagoda_runtime.watch import Identity, Look, Watch, read_regular
 
 _log = logging.getLogger(__name__)
 _Value = TypeVar("_Value")
@@ -49,7 +50,7 @@ def read_pool_secret(folder: Path) -> tuple[bytes, bytes]:
 
 def _read_key(path: Path) -> bytes:
     try:
-        key = path.read_bytes()
+        _, key = read_regular(path)
     except OSError as error:
         raise KeyFileError(f"{path}: cannot be read: {error.strerror}") from error
     if len(key) != tenants.POOL_SECRET_BYTES:
@@ -69,14 +70,17 @@ class LiveFile(Generic[_Value]):
         """
         self.path = path
         self._parse = parse
+        self._watch = Watch(path)
+        self._identity: Identity | None = None
         self._said: object = None  # the last problem that was logged, and with which version
-        try:
-            self._identity: tuple[int, int, int, int] | None = self._identify()
-            self._value = parse(path.read_text("utf-8"))
-        except FileNotFoundError:
-            if absent is None:
-                raise
-            self._identity, self._value, self._said = None, absent, (None, _ABSENT)
+        look = self._watch.look_now(None)
+        if look.content is not None:
+            self._identity, self._value = look.identity, parse(look.content.decode("utf-8"))
+        elif absent is not None and isinstance(look.problem, FileNotFoundError):
+            self._value, self._said = absent, (None, _ABSENT)
+        else:
+            assert look.problem is not None, "a version that is not known has content"
+            raise look.problem
 
     @property
     def value(self) -> _Value:
@@ -84,20 +88,11 @@ class LiveFile(Generic[_Value]):
         return self._value
 
     def refresh(self) -> bool:
-        """Read the file again if it changed; return whether the value is a new one."""
-        try:
-            identity = self._identify()
-            if identity == self._identity:
-                return False
-            self._identity = identity
-            value = self._parse(self.path.read_text("utf-8"))
-        except (OSError, ValueError) as error:
-            self._say(_ABSENT if isinstance(error, FileNotFoundError) else str(error))
-            return False
-        self._said = None
-        changed = value != self._value
-        self._value = value
-        return changed
+        """Read the file again if it changed; return whether the value is a new one.
+
+        A mount that hangs is waited for once, for `watch.READ_SECONDS`.
+        """
+        return self._take(self._watch.look_now(self._identity))
 
     @contextlib.asynccontextmanager
     async def following(self, on_change: Callable[[_Value], None] | None = None) -> AsyncIterator[None]:
@@ -114,17 +109,30 @@ class LiveFile(Generic[_Value]):
         while True:
             await asyncio.sleep(POLL_SECONDS)
             try:
-                if self.refresh() and on_change is not None:
+                if self._take(await self._watch.look(self._identity)) and on_change is not None:
                     on_change(self._value)
             except Exception:  # noqa: BLE001 - the task's outermost loop: one version that fails must not be the last
                 _log.exception("%s: new version not used", self.path)
+
+    def _take(self, look: Look) -> bool:
+        """Use what was seen; return whether the value is a new one."""
+        if look.problem is not None:
+            self._say(_ABSENT if isinstance(look.problem, FileNotFoundError) else str(look.problem))
+        if look.content is None:
+            return False
+        self._identity = look.identity
+        try:
+            value = self._parse(look.content.decode("utf-8"))
+        except ValueError as error:
+            self._say(str(error))
+            return False
+        self._said = None
+        changed = value != self._value
+        self._value = value
+        return changed
 
     def _say(self, problem: str) -> None:
         """Log a problem once for each version of the file, however often it is met."""
         if (self._identity, problem) != self._said:
             _log.warning("%s: new version not used: %s", self.path, problem)
         self._said = (self._identity, problem)
-
-    def _identify(self) -> tuple[int, int, int, int]:
-        status = self.path.stat()
-        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

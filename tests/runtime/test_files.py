@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,35 @@ async def test_a_version_that_cannot_even_be_parsed_or_applied_does_not_end_the_
             replace(path, text)
             await asyncio.sleep(2 * POLL_SECONDS)
     assert [seen.get_nowait(), seen.get_nowait()] == [2, 3]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
+async def test_nothing_but_a_regular_file_is_read_and_the_last_good_version_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text("1")
+    seen: asyncio.Queue[int] = asyncio.Queue()
+    live = LiveFile(path, json.loads)
+    async with live.following(seen.put_nowait):
+        path.unlink()
+        {"pipe": os.mkfifo, "folder": os.mkdir, "device": lambda path: os.symlink("/dev/zero", path)}[kind](path)
+        await asyncio.wait_for(asyncio.sleep(3 * POLL_SECONDS), 10)
+        assert live.value == 1
+        assert len(caplog.messages) == 1, "said once"
+        assert "is not a regular file" in caplog.messages[0]
+        with pytest.raises(OSError, match="regular"):
+            LiveFile(path, json.loads, absent=0)
+        os.rmdir(path) if kind == "folder" else path.unlink()
+        path.write_text("2")
+        assert await asyncio.wait_for(seen.get(), 10) == 2
+
+
+def test_a_key_that_is_no_regular_file_is_refused(tmp_path: Path, secret: bytes) -> None:
+    (tmp_path / "digest").unlink()
+    os.mkfifo(tmp_path / "digest")
+    with pytest.raises(KeyFileError, match="not a regular file"):
+        read_digest_key(tmp_path)
 
 
 def test_a_live_file_that_is_bad_from_the_start_is_refused(tmp_path: Path) -> None:
