@@ -29,7 +29,8 @@ Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Count: TypeAlias = Callable[[str, str], None]
 
-_CALLS: Mapping[str, str] = {
+# What the calls of the contract are called in labels
+CALLS: Mapping[str, str] = {
     f"/{pb.DESCRIPTOR.package}.Tier/{method.name}": re.sub(r"(?<=[a-z])(?=[A-Z])", "_", method.name).lower()
     for method in pb.DESCRIPTOR.services_by_name["Tier"].methods
 }
@@ -57,7 +58,7 @@ class Intake(grpc.aio.ServerInterceptor):
     ) -> "Handler | None":
         """Return the handler of a call, with these checks before it."""
         handler = await continuation(handler_call_details)
-        call = _CALLS.get(str(handler_call_details.method))
+        call = CALLS.get(str(handler_call_details.method))
         if handler is None or call is None:
             self._count("unknown", "method")
             return handler

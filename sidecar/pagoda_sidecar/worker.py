@@ -31,6 +31,7 @@ from pagoda_sidecar.disk.chains import Chains
 from pagoda_sidecar.disk.tier import DiskTier
 from pagoda_sidecar.hint_stream import add_hint_routes
 from pagoda_sidecar.intake import SERVER_OPTIONS, Intake
+from pagoda_sidecar.late_answers import late_answers_counted
 from pagoda_sidecar.pool_settings import PoolFiles, make_pool
 from pagoda_sidecar.service import TierService
 from pagoda_sidecar.sidecar import Sidecar
@@ -101,7 +102,8 @@ async def _serving_tiers(settings: arguments.Arguments, sidecar: Sidecar) -> Asy
         os.umask(mask)
     path.chmod(0o600)
     try:
-        yield
+        with late_answers_counted(sidecar.count_refusal):
+            yield
     finally:
         stopping = asyncio.create_task(server.stop(GRACE_SECONDS))  # takes no more calls from its first step on
         await asyncio.sleep(0)
