@@ -85,7 +85,7 @@ def run(quick: bool, folder: Path) -> Result:
         medians = {arm: statistics.median(values) for arm, values in times[name].items()}
         rows += [_row(name, arm, times[name][arm], medians["no cache"]) for arm in (*ARMS, FIRST)]
         goals += _goals(name, medians)
-    notes = [f"each pace {shape.num_changes} times; slow disks are not measured here: see the bench's head"]
+    notes = [f"changes to each pace: {shape.num_changes}; slow disks are not measured here: see the bench's head"]
     return Result("gate", rows, goals, ("arm", "ttft_ms"), notes)
 
 

@@ -195,7 +195,12 @@ def _result(
         f"scaled: {shape.num_users} users, {shape.num_rounds} rounds, {shape.system_tokens} + {shape.history_tokens} "
         f"tokens and {shape.question_tokens} + {shape.answer_tokens} a round; {shape.num_topics} topics of "
         f"{_CHUNKS_PER_TOPIC} × {shape.chunk_tokens} tokens; the device holds two users",
-        "all requests are judged, and later ones beside them: first ones are computed by both arms, whatever the tiers",
+        "all requests are judged, and later ones beside them: first ones are computed by both arms, so with prompts of "
+        "one length the mean of all cannot become lower than by "
+        + " and ".join(
+            f"{(len(one.first) + len(one.later)) / len(one.first):.0f} times ({name})"
+            for name, one in ((name, times[TIERS]) for name, times in measured.items())
+        ),
         "prompt tokens with tiers: " + ", ".join(f"{tier} {num:,.0f}" for tier, num in sources.items()),
         f"hit ratio {hits[0]:.3f}, ceiling {hits[1]:.3f}",
         f"0 % reuse, {len(costs)} pairs: 95 % bootstrap interval {low:.3f} to {high:.3f}",
