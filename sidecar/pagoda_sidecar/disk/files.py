@@ -55,9 +55,15 @@ def stat(path: Path) -> os.stat_result:
     return os.stat(path, follow_symlinks=False)
 
 
+def stat_open(descriptor: int) -> os.stat_result:
+    """Return what the file system says of an open file."""
+    return os.fstat(descriptor)
+
+
 def names(folder: Path) -> list[str]:
-    """Return the names in `folder`."""
-    return os.listdir(folder)
+    """Return the names of the regular files in `folder`: no folders, no links."""
+    with os.scandir(folder) as entries:
+        return [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
 
 
 def lock(descriptor: int) -> None:

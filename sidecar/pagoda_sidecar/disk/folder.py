@@ -4,11 +4,13 @@ Rules: knows nothing of what records are worth. Every error of the operating sys
 with a record is a reason, as a metric label.
 """
 
+import contextlib
 import errno
 import logging
 import os
 import secrets
-from collections.abc import Sequence
+import stat
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,16 +29,17 @@ from pagoda_sidecar.disk.layout import (
     sequence_of,
 )
 from pagoda_sidecar.disk.memory import Scratch, aligned, is_aligned
+from pagoda_sidecar.disk.transfer import UNSUPPORTED, allocate, named, read_all, write_all
 
 _log = logging.getLogger(__name__)
-
-# What file systems answer that cannot do a thing at all
-_UNSUPPORTED = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
-_BUFFERS_PER_CALL = 512
 
 
 class FolderTakenError(OSError):
     """Another process keeps a disk tier there."""
+
+
+class GoneError(OSError):
+    """Somebody else has removed or cut what we had there: no trouble of the disk."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ class SegmentFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.is_direct = False
+        self._counts_names = True  # whether a file says so when its name is gone
         self._lock: int | None = None
         self._scratch = Scratch()
         self._zeros = aligned(ALIGNMENT)
@@ -81,10 +85,14 @@ class SegmentFolder:
     def prepare(self) -> None:
         """Lock the folder and find out whether it can be read and written with O_DIRECT.
 
+        The lock of a folder that is no longer at our path is let go.
+
         Raises:
             FolderTakenError: another process has it.
             OSError: it cannot be used.
         """
+        if self._lock is not None and not self._is_ours():
+            self.release()
         if self._lock is None:
             lock = files.open_file(self.path / EPOCH_NAME, os.O_RDWR | os.O_CREAT)
             try:
@@ -100,7 +108,7 @@ class SegmentFolder:
             self._probe(ALIGNMENT, os.O_DIRECT)
             self.is_direct = True
         except OSError as error:
-            if error.errno not in _UNSUPPORTED:
+            if error.errno not in UNSUPPORTED:
                 raise
             self._probe(ALIGNMENT, 0)
             self.is_direct = False
@@ -117,7 +125,9 @@ class SegmentFolder:
         """Return the epoch of the folder's content; None when there is none (yet)."""
         assert self._lock is not None, "the folder is prepared"
         data = bytearray(2 * EPOCH_BYTES)
-        if files.preadv(self._lock, [memoryview(data)], 0) != len(data):
+        with named(self.path / EPOCH_NAME):
+            num_bytes = files.preadv(self._lock, [memoryview(data)], 0)
+        if num_bytes != len(data):
             return None
         try:
             return bytes.fromhex(data.decode("ascii"))
@@ -129,14 +139,19 @@ class SegmentFolder:
         assert self._lock is not None, "the folder is prepared"
         epoch = secrets.token_bytes(EPOCH_BYTES)
         data = bytearray(epoch.hex().encode())
-        if files.pwritev(self._lock, [memoryview(data)], 0) != len(data):
-            raise OSError(errno.EIO, "the epoch was written in part")
+        with named(self.path / EPOCH_NAME):
+            if files.pwritev(self._lock, [memoryview(data)], 0) != len(data):
+                raise OSError(errno.EIO, "the epoch was written in part")
         return epoch
 
     def sequences(self) -> list[int]:
         """Return which segments there are, oldest first."""
         found = (sequence_of(name) for name in files.names(self.path))
         return sorted(sequence for sequence in found if sequence is not None)
+
+    def present(self) -> set[int] | None:
+        """Return which segments there are; None when the folder at our path is not the one we have locked."""
+        return set(self.sequences()) if self._is_ours() else None
 
     def skim(self, sequence: int, is_newest: bool) -> Found:
         """Read a segment's headers, up to the first that is none; of a torn last record nothing is left."""
@@ -145,8 +160,7 @@ class SegmentFolder:
         file_bytes = max(status.st_size, status.st_blocks * 512)
         records: list[tuple[int, RecordHeader]] = []
         page, offset = aligned(ALIGNMENT), 0
-        descriptor = files.open_file(path, self._flags(os.O_RDONLY))
-        try:
+        with named(path), self._opened(path) as descriptor:
             while offset + ALIGNMENT <= status.st_size:
                 if files.preadv(descriptor, [page], offset) != ALIGNMENT:
                     break
@@ -165,8 +179,6 @@ class SegmentFolder:
                 if self._read(descriptor, [Wanted(header.address, last, header.payload_bytes, view)]) != [header]:
                     records.pop()
                     offset = last
-        finally:
-            files.close(descriptor)
         return Found(sequence, records, offset, file_bytes)
 
     def trim(self, sequence: int, size: int) -> None:
@@ -181,11 +193,19 @@ class SegmentFolder:
             files.close(descriptor)
 
     def create(self, sequence: int, size: int) -> int:
-        """Make a segment of `size` bytes; return its descriptor. Nothing is left of one that cannot be made."""
+        """Make a segment of `size` bytes; return its descriptor. Nothing is left of one that cannot be made.
+
+        Raises:
+            FileExistsError: the name is taken by something that is not ours.
+            GoneError: the folder at our path is another one.
+        """
+        if not self._is_ours():
+            raise GoneError(errno.ESTALE, "the folder was replaced", str(self.path))
         path = self._path(sequence)
         descriptor = files.open_file(path, self._flags(os.O_RDWR | os.O_CREAT | os.O_EXCL))
         try:
-            _allocate(descriptor, size)
+            with named(path):
+                allocate(descriptor, size)
         except OSError:
             files.close(descriptor)
             self.remove(sequence)
@@ -196,15 +216,19 @@ class SegmentFolder:
         """Write records one after another from `offset` on.
 
         Raises:
+            GoneError: the file has no name any more, so nobody would find them.
             OSError: some or all of them are not there; whatever is must not be counted on.
         """
+        if self._counts_names and files.stat_open(descriptor).st_nlink == 0:
+            raise GoneError(errno.ENOENT, "the open segment was removed", str(self.path))
         pages = aligned(ALIGNMENT * len(records))
         buffers: list[memoryview] = []
         for position, record in enumerate(records):
             page = pages[position * ALIGNMENT : (position + 1) * ALIGNMENT]
             page[:RECORD_HEADER_BYTES] = pack_header(record.header)
             buffers += [page, *self._outgoing(record)]
-        _write_all(descriptor, buffers, offset)
+        with named(self.path):
+            write_all(descriptor, buffers, offset)
 
     def seal(self, descriptor: int, size: int) -> None:
         """Close a segment for good, cut behind its last record."""
@@ -219,20 +243,26 @@ class SegmentFolder:
         """Read adjacent records, in the order of the file, and verify each; return its header or what is wrong with it.
 
         Raises:
+            GoneError: the segment is not there, or shorter than it was.
             OSError: nothing can be said of any of them.
         """
-        descriptor = files.open_file(self._path(sequence), self._flags(os.O_RDONLY))
+        path = self._path(sequence)
         try:
-            return self._read(descriptor, wanted)
-        finally:
-            files.close(descriptor)
+            with named(path), self._opened(path) as descriptor:
+                results = self._read(descriptor, wanted)
+                is_cut = "length" in results and files.stat_open(descriptor).st_size < _end(wanted[-1])
+        except OSError as error:
+            if _is_regular(path):
+                raise
+            raise GoneError(errno.ENOENT, "a segment was removed", str(path)) from error
+        if is_cut:
+            raise GoneError(errno.ENODATA, "a segment was cut", str(path))
+        return results
 
     def remove(self, sequence: int) -> None:
-        """Remove a segment's file, if it is there."""
-        try:
-            files.unlink(self._path(sequence))
-        except FileNotFoundError:
-            pass
+        """Remove a segment's file, if it is there: nothing in another folder at our path, nor what is no file."""
+        if (self._lock is None or self._is_ours()) and _is_regular(self._path(sequence)):
+            _unlink_if_there(self._path(sequence))
 
     def release(self) -> None:
         """Let another process have the folder."""
@@ -257,7 +287,7 @@ class SegmentFolder:
                 payloads.append(rest[:size])
                 rest = rest[size:]
             buffers += [pages[position * ALIGNMENT : (position + 1) * ALIGNMENT], payloads[-1]]
-        num_read = _read_all(descriptor, buffers, wanted[0].offset)
+        num_read = read_all(descriptor, buffers, wanted[0].offset)
         results: list[RecordHeader | str] = []
         for position, one in enumerate(wanted):
             payload = payloads[position][: one.payload_bytes]
@@ -288,25 +318,58 @@ class SegmentFolder:
 
     def _probe(self, size: int, flags: int) -> None:
         path = self.path / PROBE_NAME
-        _unlink_if_there(path)
+        if _is_regular(path):
+            _unlink_if_there(path)
         descriptor = files.open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | flags)
         try:
-            if size > ALIGNMENT:
-                _allocate(descriptor, size)
-            page = aligned(ALIGNMENT)
-            _write_all(descriptor, [page], 0)
-            files.sync(descriptor)
-            if _read_all(descriptor, [page], 0) != ALIGNMENT:
-                raise OSError(errno.EIO, "what was written cannot be read")
+            with named(path):
+                self._counts_names = files.stat_open(descriptor).st_nlink > 0
+                if size > ALIGNMENT:
+                    allocate(descriptor, size)
+                page = aligned(ALIGNMENT)
+                write_all(descriptor, [page], 0)
+                files.sync(descriptor)
+                if read_all(descriptor, [page], 0) != ALIGNMENT:
+                    raise OSError(errno.EIO, "what was written cannot be read")
         finally:
             files.close(descriptor)
             _unlink_if_there(path)
+
+    def _is_ours(self) -> bool:
+        """Whether the folder at our path is the one we have locked, and its lock the one others find."""
+        if self._lock is None:
+            return False
+        try:
+            there = files.stat(self.path / EPOCH_NAME)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return os.path.samestat(there, files.stat_open(self._lock))
+
+    @contextlib.contextmanager
+    def _opened(self, path: Path) -> Iterator[int]:
+        descriptor = files.open_file(path, self._flags(os.O_RDONLY))
+        try:
+            yield descriptor
+        finally:
+            files.close(descriptor)
 
     def _flags(self, flags: int) -> int:
         return flags | os.O_DIRECT if self.is_direct else flags
 
     def _path(self, sequence: int) -> Path:
         return self.path / segment_name(sequence)
+
+
+def _end(wanted: Wanted) -> int:
+    return wanted.offset + record_bytes(wanted.payload_bytes)
+
+
+def _is_regular(path: Path) -> bool:
+    """Whether there is a file at `path`; a folder or a link there is not ours."""
+    try:
+        return stat.S_ISREG(files.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _checked(wanted: Wanted, page: memoryview, payload: memoryview) -> RecordHeader | str:
@@ -317,50 +380,6 @@ def _checked(wanted: Wanted, page: memoryview, payload: memoryview) -> RecordHea
     if header.address != wanted.address or header.payload_bytes != wanted.payload_bytes:
         return "address"
     return header if xxhash.xxh3_128_digest(payload) == header.xxh3 else "checksum"
-
-
-def _allocate(descriptor: int, size: int) -> None:
-    try:
-        files.allocate(descriptor, size)
-    except OSError as error:
-        if error.errno not in _UNSUPPORTED:
-            raise  # a file system that cannot reserve lets the file grow as it is written
-
-
-def _write_all(descriptor: int, buffers: Sequence[memoryview], offset: int) -> None:
-    """Write everything; what the system took in part is written again from the last aligned byte."""
-    total, done = sum(map(len, buffers)), 0
-    while done < total:
-        num_bytes = files.pwritev(descriptor, _rest(buffers, done), offset + done)
-        progress = num_bytes if done + num_bytes == total else num_bytes // ALIGNMENT * ALIGNMENT
-        if progress <= 0:
-            raise OSError(errno.EIO, "the disk takes no bytes")
-        done += progress
-
-
-def _read_all(descriptor: int, buffers: Sequence[memoryview], offset: int) -> int:
-    """Read until all buffers are full or the file ends; return how many bytes there were."""
-    total, done = sum(map(len, buffers)), 0
-    while done < total:
-        num_bytes = files.preadv(descriptor, _rest(buffers, done), offset + done)
-        done += num_bytes
-        if num_bytes == 0 or done % ALIGNMENT:
-            break
-    return done
-
-
-def _rest(buffers: Sequence[memoryview], done: int) -> list[memoryview]:
-    """Return what is left of `buffers` behind their first `done` bytes, as far as one call takes it."""
-    rest: list[memoryview] = []
-    for buffer in buffers:
-        if done >= len(buffer):
-            done -= len(buffer)
-            continue
-        rest.append(buffer[done:])
-        done = 0
-        if len(rest) == _BUFFERS_PER_CALL:
-            break
-    return rest
 
 
 def _unlink_if_there(path: Path) -> None:

@@ -41,6 +41,24 @@ class Health:
         self.off_reason, self.is_full, self._num_late = "", False, 0
 
 
+class BackOff:
+    """How long to wait before each new try: doubling, from the start again after one that held for long."""
+
+    def __init__(self, first_seconds: float, max_seconds: float) -> None:
+        self._first_seconds = first_seconds
+        self._max_seconds = max_seconds
+        self._next_seconds = first_seconds
+        self._tried_at = 0.0
+
+    def next_seconds(self, now: float) -> float:
+        """Return how long to wait from `now` on; tries that fail come without a pause between."""
+        if now - self._tried_at > self._max_seconds:
+            self._next_seconds = self._first_seconds
+        wait, self._next_seconds = self._next_seconds, min(2 * self._next_seconds, self._max_seconds)
+        self._tried_at = now + wait
+        return wait
+
+
 def reason_of(error: OSError) -> str:
     """Return what to tell a person of `error`."""
     if error.errno in _FULL:
@@ -49,4 +67,6 @@ def reason_of(error: OSError) -> str:
         return "the disk is read-only"
     if isinstance(error, LateError):
         return f"the disk is slow: {error.strerror}"
+    if error.filename is not None:
+        return f"the disk fails: {error.strerror or error}: {error.filename}"
     return f"the disk fails: {error.strerror or error}"

@@ -1,6 +1,7 @@
 """Names, sizes and places of what lies in the disk tier's folder. Pure.
 
-    <folder>/pagoda-<16 hex digits>.segment     records one after another; the number rises and never returns
+    <folder>/pagoda-<16 hex digits>.segment     records one after another; the number rises up to 2^48 - 1, then again
+                                                from 1. A higher one, a folder or a link of such a name is foreign
     <folder>/pagoda-disk.epoch                  32 hex digits: one life of the folder's content; also the lock
     <folder>/pagoda-disk.probe                  there only while the tier tries whether it can write
 
@@ -25,6 +26,7 @@ USUAL_SEGMENTS = 8
 EPOCH_NAME = "pagoda-disk.epoch"
 PROBE_NAME = "pagoda-disk.probe"
 EPOCH_BYTES = 16
+MAX_SEQUENCE = 2**48 - 1
 
 _SEGMENT_NAME = re.compile(r"pagoda-([0-9a-f]{16})\.segment")
 
@@ -47,7 +49,13 @@ def segment_name(sequence: int) -> str:
 def sequence_of(name: str) -> int | None:
     """Return which segment a file name means; None for foreign files."""
     match = _SEGMENT_NAME.fullmatch(name)
-    return None if match is None else int(match[1], 16)
+    sequence = 0 if match is None else int(match[1], 16)
+    return sequence if 1 <= sequence <= MAX_SEQUENCE else None
+
+
+def following(sequence: int) -> int:
+    """Return the number after `sequence`; which of two is newer matters no more when it begins again."""
+    return sequence + 1 if sequence < MAX_SEQUENCE else 1
 
 
 def segment_bytes(cap_bytes: int, payload_bytes: int) -> int | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pagoda_sidecar.disk.folder import Found, SegmentFolder
 from pagoda_sidecar.disk.index import DiskIndex
+from pagoda_sidecar.disk.layout import following
 from pagoda_sidecar.disk.threads import DiskThreads, result_of
 
 SKIM_SECONDS = 30.0
@@ -40,15 +41,17 @@ async def load_index(
     epoch = await result_of(threads.read(folder.epoch), "a read", LIST_SECONDS)
     if epoch is None or not sequences:
         epoch = await result_of(threads.write(folder.new_epoch), "a write", LIST_SECONDS)
+    newest = 0
     for skimming in _ahead(folder, threads, sequences):
         found = await result_of(skimming, "reading the index", SKIM_SECONDS)
         file_bytes = found.file_bytes
         if found.end < file_bytes:
             await result_of(threads.write(folder.trim, found.sequence, found.end), "a write", LIST_SECONDS)
             file_bytes = found.end
-        if file_bytes:
+        if file_bytes:  # else it was removed, and says nothing of what numbers are in use
+            newest = found.sequence
             await _take(index, found, file_bytes, namespace, payload_bytes)
-    return Content(epoch, max(sequences, default=0) + 1)
+    return Content(epoch, following(newest))
 
 
 def remove_all(folder: SegmentFolder) -> None:

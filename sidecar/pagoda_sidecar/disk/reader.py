@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from pagoda_protocol.records import RecordHeader
-from pagoda_sidecar.disk.folder import SegmentFolder, Wanted
+from pagoda_sidecar.disk.folder import GoneError, SegmentFolder, Wanted
 from pagoda_sidecar.disk.health import Health, LateError
 from pagoda_sidecar.disk.index import DiskIndex, Entry, Segment
 from pagoda_sidecar.disk.settings import DiskSettings
@@ -67,6 +67,7 @@ class SegmentReader:
         settings: DiskSettings,
         health: Health,
         on_damage: Callable[[str], None],
+        on_gone: Callable[[Segment], None],
     ) -> None:
         self.pace = Pace()
         self._folder = folder
@@ -75,6 +76,7 @@ class SegmentReader:
         self._settings = settings
         self._health = health
         self._on_damage = on_damage
+        self._on_gone = on_gone
 
     async def fetch(self, addresses: Sequence[bytes], fetch: Fetch) -> None:
         """Read what is there of `addresses`, in their order as far as threads allow."""
@@ -138,6 +140,9 @@ class SegmentReader:
         except LateError as error:
             self._health.read_failed(error)
             return False
+        except GoneError:
+            self._on_gone(group.segment)
+            return True
         except OSError as error:
             self._health.read_failed(error)
             for _, entry in group.items:  # whatever is there cannot be had: say so from now on
@@ -149,9 +154,9 @@ class SegmentReader:
         for (number, entry), result in sorted(in_order, key=lambda one: one[0][0]):
             if isinstance(result, RecordHeader):
                 fetch.on_ready(number, result)
-                continue
-            self._on_damage(result)
-            self._index.remove(entry)
+            elif entry.is_live:  # else its segment may be another one by now
+                self._on_damage(result)
+                self._index.remove(entry)
         return True
 
     def _release_when_done(self, reading: "Future[list[RecordHeader | str]]", group: _Group, fetch: Fetch) -> None:

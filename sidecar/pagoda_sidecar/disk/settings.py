@@ -19,6 +19,8 @@ class DiskSettings:
     """Adjacent records read in one call."""
     batch_bytes: int = 4 * 2**20
     """Records written, or moved by compaction, in one call."""
+    check_seconds: float = 10.0
+    """How often a tier that is on looks whether its files are there still."""
     first_probe_seconds: float = 0.5
     """How long after the tier went off it is tried again; doubling from then on …"""
     max_probe_seconds: float = 30.0

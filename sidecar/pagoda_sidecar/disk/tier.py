@@ -19,9 +19,9 @@ from pathlib import Path
 from pagoda_protocol.records import RecordHeader
 from pagoda_runtime.logs import fields
 from pagoda_sidecar.disk.chains import RAM, Chains, Link
-from pagoda_sidecar.disk.folder import NewRecord, SegmentFolder
-from pagoda_sidecar.disk.health import Health, LateError
-from pagoda_sidecar.disk.index import DiskIndex, Entry
+from pagoda_sidecar.disk.folder import GoneError, NewRecord, SegmentFolder
+from pagoda_sidecar.disk.health import BackOff, Health, LateError
+from pagoda_sidecar.disk.index import DiskIndex, Entry, Segment
 from pagoda_sidecar.disk.layout import ALIGNMENT, record_bytes, segment_bytes
 from pagoda_sidecar.disk.opening import load_index, remove_all
 from pagoda_sidecar.disk.reader import Fetch, SegmentReader
@@ -65,9 +65,12 @@ class DiskTier:
         self._folder = SegmentFolder(folder or Path())
         self.index = DiskIndex(chains)
         self._shares: dict[int, float] = {}
-        self._reader = SegmentReader(self._folder, self.index, self._threads, self.settings, self._health, on_damage)
+        self._reader = SegmentReader(
+            self._folder, self.index, self._threads, self.settings, self._health, on_damage, self._gone
+        )
         self._writer = SegmentWriter(self._folder, self.index, self._threads, self.settings, on_damage)
         self._writer.cap_bytes = cap_bytes
+        self._gone_segments: set[Segment] = set()
         self._writing = asyncio.Lock()
         self._stores: set[asyncio.Task[list[bool]]] = set()
         self._wake = asyncio.Event()
@@ -219,8 +222,12 @@ class DiskTier:
         is_stored = [False] * len(records)
         is_late = False
         try:
-            async with self._writing:
-                await self._store_new(records, is_stored)
+            if self.enabled():  # else nobody waits for a disk that is being tried
+                async with self._writing:
+                    await self._store_new(records, is_stored)
+        except GoneError as error:
+            _log.warning("the disk tier's files are looked for: %s", error)
+            self._wake.set()
         except OSError as error:
             is_late = isinstance(error, LateError)
             self._health.write_failed(error)
@@ -252,18 +259,16 @@ class DiskTier:
                 self.index.make_tenant_room(tag, 0)
 
     async def _keep(self) -> None:
-        """Open the folder for a new namespace, and try a disk that is off until it works."""
-        wait = self.settings.first_probe_seconds
+        """Open the folder for a new namespace, try a disk that is off until it works, and miss what is gone."""
+        back_off = BackOff(self.settings.first_probe_seconds, self.settings.max_probe_seconds)
         while True:
             if not self._health.off_reason:
-                began = time.monotonic()
-                await self._wake.wait()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self.settings.check_seconds):
+                        await self._wake.wait()
                 self._wake.clear()
-                if time.monotonic() - began > self.settings.max_probe_seconds:
-                    wait = self.settings.first_probe_seconds  # it was well for long: this is new trouble
             if self._health.off_reason:
-                await asyncio.sleep(wait)
-                wait = min(2 * wait, self.settings.max_probe_seconds)
+                await asyncio.sleep(back_off.next_seconds(time.monotonic()))
             try:
                 await self._mend()
             except OSError as error:
@@ -285,21 +290,52 @@ class DiskTier:
         Raises:
             OSError: it cannot yet.
         """
+        if self._opened is not None:
+            async with self._writing:
+                await self._check()
         if self._health.off_reason and self._opened is not None:
             is_large = self._health.is_full and self._writer.has_spare_room
             size = self._writer.segment_bytes if is_large else ALIGNMENT
             await result_of(self._threads.write(self._folder.probe, size), "a probe", self.settings.read_seconds)
             self._health.recovered()
-        if self._opened != self._namespace:
+        if self._namespace is not None and self._opened != self._namespace:
             async with self._writing:
                 await self._open()
             self._health.recovered()
+
+    async def _check(self) -> None:
+        """Forget what somebody else has taken away: single segments, or the whole folder, which is then opened anew.
+
+        Raises:
+            OSError: nobody can tell.
+        """
+        listing = self._threads.write(self._folder.present)  # behind whatever creates and removes
+        present = await result_of(listing, "listing the folder", self.settings.write_seconds)
+        if present is None:
+            _log.warning("the disk tier's folder was replaced and is opened anew")
+            self._opened = None
+            self._look()
+            return
+        missing = [segment for segment in self.index.segments.values() if segment.sequence not in present]
+        if missing:
+            _log.warning("segments of the disk tier were removed %s", fields(segments=len(missing)))
+        for segment in {*missing, *self._gone_segments}:
+            await self._writer.let_go(segment)
+            self._gone_segments.discard(segment)
+
+    def _gone(self, segment: Segment) -> None:
+        """Forget the records of a segment that is not what it was; `_check` does the rest."""
+        for entry in list(segment.entries):  # none if we have evicted it ourselves
+            self.index.remove(entry)
+            self._gone_segments.add(segment)
+        self._wake.set()
 
     async def _open(self) -> None:
         namespace, payload_bytes = self._namespace, self._payload_bytes
         assert namespace is not None, "a namespace is never taken away while we keep the tier"
         self._opened = None
         await self._writer.close()
+        self._gone_segments.clear()
         self.index.begin(self.cap_bytes / record_bytes(payload_bytes) / 2)
         content = await load_index(self._folder, self._threads, self.index, namespace, payload_bytes)
         self.epoch = content.epoch

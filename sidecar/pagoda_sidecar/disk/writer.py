@@ -21,7 +21,7 @@ from pagoda_protocol.records import RecordHeader
 from pagoda_sidecar.disk.folder import NewRecord, SegmentFolder, Wanted
 from pagoda_sidecar.disk.health import LateError
 from pagoda_sidecar.disk.index import DiskIndex, Entry, Segment
-from pagoda_sidecar.disk.layout import FILE_OVERHEAD_BYTES, padded, record_bytes
+from pagoda_sidecar.disk.layout import FILE_OVERHEAD_BYTES, following, padded, record_bytes
 from pagoda_sidecar.disk.memory import aligned
 from pagoda_sidecar.disk.settings import DiskSettings
 from pagoda_sidecar.disk.threads import DiskThreads, result_of
@@ -30,6 +30,7 @@ _Result = TypeVar("_Result")
 _log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.005
+_MAX_TAKEN_NAMES = 16
 
 
 @dataclass
@@ -122,6 +123,18 @@ class SegmentWriter:
         await self._do("removing a segment", self._threads.write(self._folder.remove, segment.sequence))
         self._index.forget_segment(segment)
 
+    async def let_go(self, segment: Segment) -> None:
+        """Forget a segment whose file somebody else has removed or cut; what is left of it goes.
+
+        Raises:
+            OSError: something of it is there still, and counts.
+        """
+        if self._open is not None and self._open.segment is segment:
+            self._retire()
+        for entry in list(segment.entries):
+            self._index.remove(entry)
+        await self.remove(segment)
+
     def _batch(self, records: Sequence[NewRecord], room: int) -> list[NewRecord]:
         batch: list[NewRecord] = []
         room = min(room, max(self._settings.batch_bytes, record_bytes(records[0].header.payload_bytes)))
@@ -168,7 +181,18 @@ class SegmentWriter:
         return True
 
     async def _create(self) -> None:
-        sequence, self.next_sequence = self.next_sequence, self.next_sequence + 1
+        for _ in range(_MAX_TAKEN_NAMES):
+            try:
+                await self._create_next()
+            except FileExistsError:
+                continue  # something foreign has that name
+            return
+        await self._create_next()
+
+    async def _create_next(self) -> None:
+        while self.next_sequence in self._index.segments:  # numbers have begun again
+            self.next_sequence = following(self.next_sequence)
+        sequence, self.next_sequence = self.next_sequence, following(self.next_sequence)
         segment = self._index.open_segment(sequence, self.segment_bytes)
         creating = self._threads.write(self._folder.create, sequence, self.segment_bytes)
         try:

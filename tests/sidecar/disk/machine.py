@@ -19,7 +19,7 @@ from pagoda_sidecar.disk import files
 
 # What changes the folder; reads only look
 CHANGING = ("open_file", "pwritev", "allocate", "truncate", "sync", "unlink")
-READING = ("preadv", "stat", "names")
+READING = ("preadv", "stat", "stat_open", "names")
 Accident = Callable[[str, tuple[Any, ...]], None]
 
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pagoda_sidecar.disk.chains import RAM, Chains
+from pagoda_sidecar.disk.layout import sequence_of
 from pagoda_sidecar.disk.tier import DiskTier
 from tests.sidecar.disk.machine import Machine, SwitchedOff, at_change, failing
 from tests.sidecar.disk.support import (
@@ -30,6 +31,7 @@ from tests.sidecar.disk.support import (
     folder_bytes,
     record,
     records,
+    segment_paths,
     until,
 )
 
@@ -50,6 +52,7 @@ class DiskLife(RuleBasedStateMachine):
         self.damage: list[str] = []
         self.tier: DiskTier | None = None
         self.namespace = NAMESPACE
+        self.has_shared = False
 
     def run(self, work: Awaitable[_Result]) -> _Result:
         async def go() -> _Result:
@@ -105,6 +108,7 @@ class DiskLife(RuleBasedStateMachine):
     @rule(share=st.sampled_from([0.05, 0.3, 1.0]))
     def share(self, share: float) -> None:
         self.live.set_shares({2: share})
+        self.has_shared = True
 
     @rule(number=st.integers(0, 8), code=st.sampled_from([errno.EIO, errno.ENOSPC, errno.EROFS]))
     def plan_failure(self, number: int, code: int) -> None:
@@ -121,7 +125,32 @@ class DiskLife(RuleBasedStateMachine):
         held = {entry.link.address for entry in self.live.index}
         self.run(self.live.close())
         self.run(self._begin())
-        assert {entry.link.address for entry in self.live.index} == held
+        found = {entry.link.address for entry in self.live.index}
+        assert found >= held
+        assert found == held or self.has_shared, "what a share took from the index alone is found again without it"
+
+    @rule(number=st.integers(0, 9))
+    def lose_a_segment(self, number: int) -> None:
+        """Somebody removes a file."""
+        self.mend()
+        paths = segment_paths(self.folder)
+        if number < len(paths):
+            paths[number].unlink()
+            self.live._wake.set()
+            sequence = sequence_of(paths[number].name)
+            self.run(until(lambda: sequence not in self.live.index.segments))
+            self.mend()
+
+    @rule()
+    def lose_everything(self) -> None:
+        """Somebody makes the folder anew."""
+        self.mend()
+        epoch = self.live.epoch
+        shutil.rmtree(self.folder)
+        self.folder.mkdir()
+        self.live._wake.set()
+        self.run(until(lambda: self.live.epoch != epoch and self.live.enabled()))
+        assert len(self.live.index) == 0
 
     @rule(seed=seeds, number=st.integers(0, 12), share=st.sampled_from([0.0, 0.4, 0.9]))
     def kill(self, seed: int, number: int, share: float) -> None:
