@@ -44,7 +44,7 @@ async def test_a_hung_mount_holds_up_no_loop_and_keeps_one_thread(tmp_path: Path
     look = await watched.look(None)
     assert isinstance(look.problem, TimeoutError)
     turns.cancel()
-    assert await turns > 5
+    assert await turns > 1
     started = time.monotonic()
     for _ in range(20):
         assert isinstance((await watched.look(None)).problem, TimeoutError)
