@@ -88,6 +88,8 @@ def ensure_debian_packages() -> None:
         missing.append("python3-venv")
     if shutil.which("memcached", path=os.environ.get("PATH", "") + ":/usr/bin:/usr/sbin") is None:
         missing.append("memcached")
+    if shutil.which("openssl") is None:  # makes the certificates of the tests
+        missing.append("openssl")
     if not missing:
         return
     command = ["apt-get", "install", "-y", "--no-install-recommends", *missing]

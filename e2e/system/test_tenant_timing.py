@@ -10,11 +10,11 @@ once in ten thousand. A leak is not hidden by that: the second arm shows what th
 
 import random
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from e2e.system.tenants import BLOCK, OTHERS, OWNER, ask, is_cold, reusable, tenant_pods
+from tests.support.checkpoints import tiny_checkpoint
 from tests.support.pods import Pods
 from tests.support.ranks import mann_whitney
 
@@ -24,7 +24,8 @@ FIRST_TOKEN, LAST_TOKEN = 3, 290
 
 
 @pytest.fixture(scope="module")
-def pods(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pods]:
+def pods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pods]:
+    checkpoint = tiny_checkpoint(tmp_path_factory.mktemp("checkpoint"))  # the device alone is used, and time matters
     with tenant_pods(tmp_path_factory.mktemp("pods"), checkpoint, idle_seconds=600) as running:
         yield running
 
