@@ -1,15 +1,15 @@
 """Mean TTFT of conversations and of questions on documents, with all tiers and without any.
 
 The conversations have LMBenchmark's shape (users that take turns, a shared system prompt, a long history per user,
-short answers) scaled 1/10: 100 tokens of system prompt, 2,000 of history, answers of 10 (its 1,000, 20,000 and 100), 8
-users instead of 15. A turn adds 20 tokens; users take turns in a fixed order, with exponential gaps between them. The
-documents are its RAG shape: a system prompt, three of twenty chunks of 512 tokens in a topic's order, and a question
-nobody has asked, on one of ten topics, drawn evenly.
+short answers) scaled 1/10: 100 tokens of system prompt, 2,000 of history, answers of 10 (its 1,000, 20,000 and 100),
+its 20 rounds, 4 users instead of 15. A turn adds 20 tokens; users take turns in a fixed order, with exponential gaps
+between them. The documents are its RAG shape: a system prompt, three of twelve chunks of 512 tokens in a topic's
+order, and a question nobody has asked, on one of six topics, drawn evenly.
 
-Two pods with the same device, which holds two of the users: one with RAM for half of them, disk for the rest and a
-pool; one with nothing below. They take turns segment by segment, on the same prompts. First turns and first questions
-on a topic are computed by both: they have a row of their own, and are in the row of all. At the end, prompts nobody has
-seen on both, pair by pair: what the tiers cost where nothing is reused.
+Two pods with the same device, which holds little more than one user: one with RAM for half of them, disk for the rest
+and a pool; one with nothing below. They take turns segment by segment, on the same prompts. First turns and first
+questions on a topic are computed by both: they have a row of their own, and are in the row of all. At the end, prompts
+nobody has seen on both, pair by pair: what the tiers cost where nothing is reused.
 
 Answers enter the history as other tokens of the same number, so that both arms see the same prompts: this costs the
 arm with tiers the last block of each answer.
@@ -57,7 +57,7 @@ class _Shape:
 
 
 _CHUNKS_PER_TOPIC = 3
-_FULL = _Shape(8, 5, 100, 2000, 20, 10, 10, 20, 512, 16, 512, 0.3)
+_FULL = _Shape(4, 20, 100, 2000, 20, 10, 6, 90, 512, 16, 512, 0.3)
 _QUICK = _Shape(4, 2, 32, 256, 20, 10, 5, 5, 80, 3, 128, 0.05)
 
 
@@ -77,7 +77,8 @@ class _Times:
 def run(quick: bool, folder: Path) -> Result:
     """Measure the shapes of the file's head; quick: small ones, to see that it works."""
     shape = _QUICK if quick else _FULL
-    limits: dict[str, Any] = {"kv_memory": kv_memory(2 * shape.longest + 128), "max_model_tokens": shape.longest + 64}
+    device_tokens = shape.longest * 5 // 4 + 128
+    limits: dict[str, Any] = {"kv_memory": kv_memory(device_tokens), "max_model_tokens": shape.longest + 64}
     tokens = shape.num_users * shape.longest
     document = manifest(
         "tiers", ram=mebibytes(tokens / 2 + 1024), disk=mebibytes(tokens * 2 + 4096), pool_memory="256Mi",
@@ -194,7 +195,7 @@ def _result(
     notes = [
         f"scaled: {shape.num_users} users, {shape.num_rounds} rounds, {shape.system_tokens} + {shape.history_tokens} "
         f"tokens and {shape.question_tokens} + {shape.answer_tokens} a round; {shape.num_topics} topics of "
-        f"{_CHUNKS_PER_TOPIC} × {shape.chunk_tokens} tokens; the device holds two users",
+        f"{_CHUNKS_PER_TOPIC} × {shape.chunk_tokens} tokens; the device holds little more than one user",
         "all requests are judged, and later ones beside them: first ones are computed by both arms, so with prompts of "
         "one length the mean of all cannot become lower than by "
         + " and ".join(
