@@ -197,7 +197,7 @@ def _stand(shape: Shape) -> Iterator[Stand]:
     )
     ram_bytes = 4 * (max_tokens // BLOCK_TOKENS) * (runner.facts.payload_bytes + 8192)
     with ExitStack() as stack:
-        pool = stack.enter_context(running_memcached(memory_mib=2048))
+        pool = stack.enter_context(running_memcached(memory_mib=6144))  # holds all prompts of the full form
         proxy = stack.enter_context(_proxy_process(pool.port))
         near = _attached(stack, ram_bytes, pool.port, identity)
         far = _attached(stack, ram_bytes, proxy.port, identity)
