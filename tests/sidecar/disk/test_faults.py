@@ -6,9 +6,11 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pagoda_sidecar.disk import files
 from pagoda_sidecar.disk.chains import Chains
 from pagoda_sidecar.disk.settings import DiskSettings
 from pagoda_sidecar.disk.tier import DiskTier
@@ -17,11 +19,13 @@ from tests.sidecar.disk.support import (
     NAMESPACE,
     PAYLOAD_BYTES,
     QUICK,
+    STRIDE,
     chain,
     disk_tier,
     fetch,
     folder_bytes,
     records,
+    segment_paths,
     until,
 )
 
@@ -130,6 +134,30 @@ async def test_a_really_full_disk_is_off_and_back_when_there_is_room(folder: Pat
         await fetch(tier, chain(6, 0))  # what is gone is a miss
         tier.check_integrity()
         await tier.close()
+
+
+async def test_what_a_failed_write_leaves_behind_is_cut_off_and_never_found_by_a_restart(
+    folder: Path, machine: Machine
+) -> None:
+    kept, lost = chain(2, 1), chain(3, 2)
+    async with disk_tier(folder, CAP) as tier:
+        assert all(await tier.store_all(records(kept)))
+        (segment,) = segment_paths(folder)
+        num_allocated = segment.stat().st_size
+
+        def fail_after_writing(name: str, arguments: tuple[Any, ...]) -> None:
+            if name == "pwritev":  # all of it arrives, and the disk says that it did not
+                machine.accident = lambda name, arguments: None
+                files.pwritev(*arguments)
+                raise OSError(errno.EIO, "Input/output error")
+
+        machine.accident = fail_after_writing
+        assert not any(await tier.store_all(records(lost)))
+        await until(tier.enabled)
+        await until(lambda: segment.stat().st_size < num_allocated)
+        assert segment.stat().st_size == 2 * STRIDE, "the records that were acknowledged, and nothing else"
+    async with disk_tier(folder, CAP) as tier:
+        assert await fetch(tier, [*kept, *lost]) == [True, True, False, False, False]
 
 
 async def test_short_writes_are_continued(folder: Path, machine: Machine) -> None:
