@@ -169,10 +169,10 @@ def test_pip_installs_where_uv_is_not_there_or_fails(
     assert ran == ["python", "uv", "python"]
 
 
-def test_there_are_at_most_ten_commands_and_help_lists_each() -> None:
+def test_there_are_at_most_twelve_commands_and_help_lists_each() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
-    targets = re.findall(r"^([a-z]+):", makefile, re.MULTILINE)
-    assert len(targets) <= 10
+    targets = re.findall(r"^([a-z-]+):", makefile, re.MULTILINE)
+    assert len(targets) <= 12
     said = subprocess.run(
         ["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
     ).stdout

@@ -1,0 +1,1 @@
+"""The operator: makes, scales, drains and reports what an InferencePool asks for."""
