@@ -125,7 +125,7 @@ def make_plan(pool: InferencePool, place: Place) -> Plan:
         settings={
             POOL_NODES_FILE: {"nodes": _pool_nodes(pool, place, nodes)},
             PODS_FILE: {"pods": [_pod_entry(place, name, ports) for name, ports in pods]},
-            LIVE_FILE: {"idleSeconds": pool.cache.idle_seconds, "sharedPrefixes": list(pool.tenancy.shared_prefixes)},
+            LIVE_FILE: _live(pool),
         },
         volumes=tuple(_volume(place, name) for name, _ in pods),
         disks=tuple(disk for name, _ in pods if (disk := _disk(pool, place, name)) is not None),
@@ -203,6 +203,11 @@ def _pool_nodes(pool: InferencePool, place: Place, nodes: Sequence[tuple[str, in
     if isinstance(pool.cache.pool, ExternalPool):
         return [{"name": address, "address": address} for address in pool.cache.pool.addresses]
     return [{"name": name, "address": f"{place.host}:{port}"} for name, port in nodes]
+
+
+def _live(pool: InferencePool) -> dict[str, object]:
+    shared = list(pool.tenancy.shared_prefixes)
+    return {"generation": 1, "idleSeconds": pool.cache.idle_seconds, "sharedPrefixes": shared}
 
 
 def _pod_entry(place: Place, name: str, ports: PodPorts) -> dict[str, str]:

@@ -24,7 +24,8 @@ def body_of(question: str) -> dict[str, Any]:
 
 
 def write_live(folder: Path, *texts: str) -> None:
-    (folder / "live.json.new").write_text(json.dumps({"idleSeconds": 1, "sharedPrefixes": texts}))
+    live = {"generation": 1, "idleSeconds": 1, "sharedPrefixes": texts}
+    (folder / "live.json.new").write_text(json.dumps(live))
     (folder / "live.json.new").replace(folder / LIVE_FILE)
 
 

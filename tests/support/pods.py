@@ -217,7 +217,8 @@ def _add_programs(programs: dict[str, Program], start: _Start) -> None:
     for path in (secret_dir, router_secret_dir):
         (path / "digest").write_bytes(digest_secret(secret))
 
-    live = {"idleSeconds": pool.cache.idle_seconds, "sharedPrefixes": list(pool.tenancy.shared_prefixes)}
+    shared = list(pool.tenancy.shared_prefixes)
+    live = {"generation": 1, "idleSeconds": pool.cache.idle_seconds, "sharedPrefixes": shared}
     (settings_dir / LIVE_FILE).write_text(json.dumps(live))
 
     def add(name: str, command: Command, port: int) -> None:

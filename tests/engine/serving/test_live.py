@@ -17,7 +17,7 @@ def write(folder: Path, text: str) -> None:
 
 
 def text_of(idle_seconds: float) -> str:
-    return json.dumps({"idleSeconds": idle_seconds, "sharedPrefixes": []})
+    return json.dumps({"generation": 1, "idleSeconds": idle_seconds, "sharedPrefixes": []})
 
 
 def test_without_a_folder_the_defaults_hold() -> None:
