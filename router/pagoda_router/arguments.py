@@ -24,9 +24,13 @@ class Settings:
     secret_dir: Path
     """Holds the digest key alone."""
     settings_dir: Path
-    """Holds pods.json and, perhaps, live.json."""
+    """Holds live.json, perhaps, and pods.json unless pods are found in Kubernetes."""
     tenants_dir: Path | None
     """Holds tenants.json; None: no API keys are asked for."""
+    pod_selector: str | None
+    """Finds the engine pods in Kubernetes by their labels; None: pods.json names them."""
+    namespace: str | None
+    """Where these pods are; there exactly when `pod_selector` is."""
     policy: str
     block_tokens: int
     """Tokens per block: a match that is shorter is worth nothing."""
@@ -51,9 +55,11 @@ def build_parser() -> argparse.ArgumentParser:
         "--settings-dir",
         required=True,
         type=folder,
-        help="folder with pods.json and live.json, read again when they change",
+        help="folder with live.json, and pods.json unless --pod-selector; read again when they change",
     )
     add("--tenants-dir", type=folder, default=None, help="folder with tenants.json; absent: no API keys")
+    add("--pod-selector", type=text, default=None, help="find pods in Kubernetes by these labels (needs --namespace)")
+    add("--namespace", type=text, default=None, help="where --pod-selector looks")
     add("--policy", required=True, choices=POLICIES, help="how a pod is chosen")
     add("--block-tokens", required=True, type=whole_number(1), help="tokens per block of the pool")
     add("--drain-seconds", required=True, type=seconds, help="how long streams may go on after SIGTERM")
@@ -62,4 +68,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> Settings:
     """Read the command line; a wrong one ends the process with status 2 and a line that names the flag."""
-    return Settings(**vars(build_parser().parse_args(arguments)))
+    parser = build_parser()
+    settings = Settings(**vars(parser.parse_args(arguments)))
+    if (settings.pod_selector is None) != (settings.namespace is None):
+        parser.error("--pod-selector and --namespace belong together: give both, or none for pods.json")
+    return settings

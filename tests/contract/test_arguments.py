@@ -48,7 +48,10 @@ def commands() -> Mapping[str, list[Command]]:
             engine_command(path, replace(engine, volume=None, tenants_dir=None, settings_dir=None, exact=False)),
         ],
         "sidecar": [sidecar_command(package, sidecar), sidecar_command(package, bare)],
-        "router": [router_command(package, router), router_command(package, replace(router, tenants_dir=None))],
+        "router": [
+            router_command(package, replace(router, tenants_dir=None)),
+            router_command(package, replace(router, pod_selector="a=b,c=d", namespace="models")),
+        ],
     }
 
 

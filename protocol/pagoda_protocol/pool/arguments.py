@@ -80,8 +80,12 @@ class RouterPlacement:
     secret_dir: str
     """Holds `digest` alone."""
     settings_dir: str
-    """Holds `pods.json` and `live.json`."""
+    """Holds `live.json`, and `pods.json` unless pods are found in Kubernetes."""
     tenants_dir: str | None = None
+    pod_selector: str | None = None
+    """Finds the engine pods in Kubernetes by their labels; None: `pods.json` names them."""
+    namespace: str | None = None
+    """Where these pods are; given exactly with `pod_selector`."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,10 @@ class MemcachedPlacement:
     host: str
     port: int
     program: str = "memcached"
+    user: str | None = "nobody"
+    """Whom it becomes when it is started by root; None: it stays who it is."""
+    auth_file: str | None = None
+    """Holds `username:password` lines, one of which a client must show; None: nobody is asked."""
 
 
 def engine_command(pool: InferencePool, placement: EnginePlacement, python: str = "python") -> Command:
@@ -161,6 +169,8 @@ def router_command(pool: InferencePool, placement: RouterPlacement, python: str 
             "--secret-dir": placement.secret_dir,
             "--settings-dir": placement.settings_dir,
             "--tenants-dir": placement.tenants_dir,
+            "--pod-selector": placement.pod_selector,
+            "--namespace": placement.namespace,
             "--policy": pool.routing.policy,
             "--block-tokens": pool.engine.kv_cache.block_tokens,
             "--drain-seconds": pool.drain_seconds,
@@ -176,13 +186,14 @@ def memcached_command(managed: ManagedPool, placement: MemcachedPlacement) -> Co
     """
     memory_mib = managed.memory_per_replica_bytes // MEBI
     options: dict[str, str | int | None] = {
-        "-u": "nobody",
+        "-u": placement.user,
         "-l": placement.host,
         "-p": placement.port,
         "-m": memory_mib,
         "-I": min(memory_mib * MEBI // 2, MAX_ITEM_BYTES),
         "-c": _MEMCACHED_CONNECTIONS,
         "-t": _MEMCACHED_THREADS,
+        "-Y": placement.auth_file,
     }
     return Command((placement.program, *_flags(options)))
 

@@ -77,6 +77,19 @@ def test_the_item_limit_is_half_the_memory_and_at_most_128_mib(memory_bytes, mib
     assert (argv[argv.index("-m") + 1], argv[argv.index("-I") + 1]) == (mib, item_bytes)
 
 
+def test_a_memcached_that_is_not_root_becomes_nobody_else_and_may_ask_for_a_password():
+    placement = MemcachedPlacement("0.0.0.0", 11211, user=None, auth_file="/etc/pagoda/pool-auth/auth")
+    argv = memcached_command(ManagedPool(1, 64 * 2**20), placement).argv
+    assert "-u" not in argv
+    assert argv[argv.index("-Y") + 1] == "/etc/pagoda/pool-auth/auth"
+
+
+def test_a_router_finds_its_pods_in_kubernetes_when_its_placement_says_so():
+    argv = router_command(LAPTOP, replace(ROUTER, pod_selector="pagoda-kv.io/pool=chat", namespace="models")).argv
+    assert argv[argv.index("--pod-selector") + 1] == "pagoda-kv.io/pool=chat"
+    assert argv[argv.index("--namespace") + 1] == "models"
+
+
 def test_flags_that_a_placement_leaves_open_are_left_out():
     argv = engine_command(LAPTOP, replace(ENGINE, volume=None)).argv
     assert "--volume" not in argv
