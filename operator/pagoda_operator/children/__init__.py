@@ -1,1 +1,5 @@
-"""What a pool wants in the cluster, as manifests. Pure: a pool and what was observed in, mappings out."""
+"""What a pool wants to be in the cluster: from a pool to manifests. Pure: no API client, no framework, no clock."""
+
+from pagoda_operator.children.inputs import ChildrenError, Images, Manifest, Owner, PolicyPeers, Seen
+
+__all__ = ["ChildrenError", "Images", "Manifest", "Owner", "PolicyPeers", "Seen"]
