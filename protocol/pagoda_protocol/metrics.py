@@ -56,4 +56,9 @@ ROUTER_OUTSTANDING_SECONDS = "pagoda_router_outstanding_seconds"  # {pod}
 ROUTER_HINT_ROWS = "pagoda_router_hint_rows"  # {pod}
 ROUTER_HINT_STREAM_UP = "pagoda_router_hint_stream_up"  # {pod}
 
+# Operator, of the pods it asks and annotates
+OPERATOR_SCRAPES = "pagoda_operator_scrapes"  # _total{container,outcome}
+OPERATOR_ANNOTATION_WRITES = "pagoda_operator_annotation_writes"  # _total{outcome}
+OPERATOR_ANNOTATIONS_WAITING = "pagoda_operator_annotations_waiting"
+
 SOURCES = ("compute", "device", "ram", "disk", "pool")

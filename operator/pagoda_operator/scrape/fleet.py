@@ -1,0 +1,184 @@
+"""All engine pods and what each last said.
+
+Pods come from the operator's watch (`pod_seen`, `pod_gone`) and from what reconciling lists (`only`); answers come
+from asking each pod on its schedule, many at a time. A report is of the container that runs now: when the engine's
+container is another one, what its predecessor said is gone.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+import aiohttp
+
+from pagoda_operator.scrape.ask import Ports, look_at, new_session
+from pagoda_operator.scrape.instruments import ScrapeInstruments
+from pagoda_operator.scrape.pod import EnginePod, read_pod
+from pagoda_operator.scrape.report import PodReport, make_report
+from pagoda_operator.scrape.schedule import Schedule
+from pagoda_runtime.logs import fields
+
+__all__ = ["Fleet", "PodReport"]
+
+_log = logging.getLogger(__name__)
+
+# Both lanes at full pace, all of it silent until the deadline, need 100: no slow pod takes a place from another.
+MAX_CONCURRENT = 128
+
+OnChange = Callable[[str, str], None]
+OnPod = Callable[[EnginePod, PodReport | None], None]
+
+
+class Fleet:
+    """Every engine pod that the operator sees, asked while `run` runs."""
+
+    def __init__(
+        self,
+        instruments: ScrapeInstruments,
+        clock: Callable[[], float] = time.monotonic,
+        ports: Ports | None = None,
+    ) -> None:
+        self._instruments = instruments
+        self._clock = clock
+        self._ports = ports or Ports()
+        self._schedule = Schedule()
+        self._pods: dict[str, EnginePod] = {}  # by uid
+        self._pools: dict[tuple[str, str], set[str]] = {}
+        self._reports: dict[str, PodReport] = {}
+        self._told: dict[str, PodReport] = {}  # what each pool's status was last told of
+        self._expected: dict[tuple[str, str], int] = {}
+        self._on_change: list[OnChange] = []
+        self._on_pod: list[OnPod] = []
+        self._wake = asyncio.Event()
+
+    def watch(self, on_change: OnChange) -> None:
+        """Have `on_change(namespace, pool)` called when a report has changed in a way that a status cares about."""
+        self._on_change.append(on_change)
+
+    def watch_pods(self, on_pod: OnPod) -> None:
+        """Have `on_pod` called with each pod that was asked or seen anew; without an address it is gone."""
+        self._on_pod.append(on_pod)
+
+    def report(self, namespace: str, pod_name: str, pod_uid: str) -> PodReport | None:
+        """Return what the pod last said; None: it was not asked since its engine's container started."""
+        pod = self._pods.get(pod_uid)
+        if pod is None or (pod.namespace, pod.name) != (namespace, pod_name):
+            return None
+        return self._reports.get(pod_uid)
+
+    def expect(self, namespace: str, pool: str, generation: int) -> None:
+        """Have a pool's pods asked often until they follow live settings of `generation`."""
+        key = (namespace, pool)
+        if self._expected.get(key, 0) >= generation:
+            return
+        self._expected[key] = generation
+        for uid in self._pools.get(key, ()):
+            if (report := self._reports.get(uid)) is not None and not report.is_proven(generation):
+                self._schedule.ask_now(uid, self._clock())
+        self._wake.set()
+
+    def pod_seen(self, manifest: Mapping[str, Any]) -> bool:
+        """Take in an event of a pod; return whether it brought more than annotations, so that its pool is looked at."""
+        pod = read_pod(manifest)
+        if pod is None:
+            self._forget(manifest["metadata"]["uid"])
+            return True
+        before = self._pods.get(pod.uid)
+        self._pods[pod.uid] = pod
+        self._pools.setdefault(pod.key, set()).add(pod.uid)
+        if before is None or before.container_id != pod.container_id:
+            self._reports.pop(pod.uid, None)
+        if not pod.can_answer:
+            self._reports.pop(pod.uid, None)
+            self._schedule.forget(pod.uid)
+        elif before is None or _doors(before) != _doors(pod):
+            self._schedule.ask_now(pod.uid, self._clock())
+            self._wake.set()
+        self._tell_pod(pod)
+        return before is None or before.fingerprint != pod.fingerprint
+
+    def pod_gone(self, manifest: Mapping[str, Any]) -> None:
+        """Forget a pod that was deleted."""
+        self._forget(manifest["metadata"]["uid"])
+
+    def only(self, namespace: str, pool: str, pod_uids: Collection[str]) -> None:
+        """Forget all pods of a pool but those that were just listed: a watch that broke off may have missed an end."""
+        for uid in self._pools.get((namespace, pool), set()) - set(pod_uids):
+            self._forget(uid)
+        if not pod_uids:
+            self._expected.pop((namespace, pool), None)
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    async def run(self) -> None:
+        """Ask pods for ever."""
+        async with new_session() as session, asyncio.TaskGroup() as looks:
+            places = asyncio.Semaphore(MAX_CONCURRENT)
+            async for pod in self._due():
+                await places.acquire()
+                look = looks.create_task(self._look(session, pod))
+                look.add_done_callback(lambda _: places.release())
+
+    async def _due(self) -> AsyncIterator[EnginePod]:
+        while True:
+            self._wake.clear()
+            now = self._clock()
+            if (uid := self._schedule.take(now)) is not None:
+                yield self._pods[uid]
+                continue
+            at = self._schedule.next_at()
+            try:
+                await asyncio.wait_for(self._wake.wait(), None if at is None else max(0.0, at - now))
+            except TimeoutError:
+                pass
+
+    async def _look(self, session: aiohttp.ClientSession, pod: EnginePod) -> None:
+        is_proven = False
+        try:
+            answers = await look_at(session, pod, self._ports)
+            self._instruments.count(answers)
+            report = make_report(answers, pod.container_id, self._clock())
+            is_proven = report.is_proven(self._expected.get(pod.key, 0))
+            current = self._pods.get(pod.uid)
+            if current is not None and current.can_answer and current.container_id == pod.container_id:
+                self._take(current, report)
+        except Exception:  # noqa: BLE001 - a task's outermost: one pod must not end the looks at all others
+            _log.exception("a look at a pod failed %s", fields(namespace=pod.namespace, pod=pod.name))
+        finally:
+            self._schedule.answered(pod.uid, self._clock(), is_proven)
+            self._wake.set()
+
+    def _take(self, pod: EnginePod, report: PodReport) -> None:
+        self._reports[pod.uid] = report
+        if report.is_news(self._told.get(pod.uid)):
+            self._told[pod.uid] = replace(report, hits="")
+            _log.debug("a pod says something new %s", fields(namespace=pod.namespace, pod=pod.name))
+            for on_change in self._on_change:
+                on_change(*pod.key)
+        self._tell_pod(pod)
+
+    def _tell_pod(self, pod: EnginePod) -> None:
+        for on_pod in self._on_pod:
+            on_pod(pod, self._reports.get(pod.uid))
+
+    def _forget(self, uid: str) -> None:
+        pod = self._pods.pop(uid, None)
+        if pod is None:
+            return
+        self._schedule.forget(uid)
+        self._reports.pop(uid, None)
+        self._told.pop(uid, None)
+        others = self._pools[pod.key]
+        others.discard(uid)
+        if not others:
+            del self._pools[pod.key]
+        self._tell_pod(replace(pod, address=None))
+
+
+def _doors(pod: EnginePod) -> tuple[object, ...]:
+    """What makes a pod worth a look at once when it changes."""
+    return pod.address, pod.container_id, pod.sidecar_id, pod.is_ready
