@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pagoda_protocol.pool.spec import InferencePool
+from pagoda_protocol.pool.spec import InferencePool, PodTemplate, Rollout
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,16 @@ KUBERNETES_ONLY = (
         lambda pool: pool.engine.resources.num_gpus > 0,
     ),
     KubernetesField(
+        "spec.engine.rollout",
+        "a changed manifest is used from the next start on",
+        lambda pool: pool.engine.rollout != Rollout(None, None),
+    ),
+    KubernetesField(
+        "spec.engine.podTemplate",
+        "engines are processes of this machine, not pods",
+        lambda pool: pool.engine.pod_template != PodTemplate(),
+    ),
+    KubernetesField(
         "spec.cache.disk.storageClassName",
         "disk tiers are folders of this machine",
         lambda pool: pool.cache.disk is not None and pool.cache.disk.storage_class_name is not None,
@@ -40,5 +50,10 @@ KUBERNETES_ONLY = (
         "spec.routing.replicas",
         "one router serves the one port",
         lambda pool: pool.routing.replicas > 1,
+    ),
+    KubernetesField(
+        "spec.networkPolicy.mode",
+        "processes of one machine have no NetworkPolicy",
+        lambda pool: pool.network_policy != "Managed",
     ),
 )

@@ -88,6 +88,15 @@ class Reader:
         self._known.append(key)
         return self._build(key, build, self._fields[key]) if key in self._fields else None
 
+    def plain(self, key: str, shape: Callable[[object, str, Problems], T], *, is_required: bool = False) -> T | None:
+        """Read JSON that is handed on as it is, by its `shape` (`pool/shapes.py`); None where it is absent."""
+        self._known.append(key)
+        if key in self._fields:
+            return shape(self._fields[key], self._at(key), self.problems)
+        if is_required:
+            self._missing(key, "give it")
+        return None
+
     def required_list(self, key: str, read_item: Callable[[object], T], maximum: int) -> tuple[T, ...]:
         """Read a list of 1 to `maximum` different items."""
         value = self.required(key, _sequence(maximum), "give a list")
@@ -156,8 +165,13 @@ class Reader:
         return f'did you mean "{spellings[near[0]]}"?' if near else f"known here: {', '.join(self._known)}"
 
     def _at(self, key: str) -> str:
-        key = key if re.fullmatch(r"[A-Za-z0-9_-]{1,64}", key) else _quoted(key)
-        return f"{self.path}.{key}" if self.path else key
+        return field_path(self.path, key)
+
+
+def field_path(path: str, key: str) -> str:
+    """Return the path of the field `key` of the mapping at `path`."""
+    key = key if re.fullmatch(r"[A-Za-z0-9_-]{1,64}", key) else _quoted(key)
+    return f"{path}.{key}" if path else key
 
 
 def integer(minimum: int, maximum: int) -> Callable[[object], int]:
@@ -185,6 +199,13 @@ def count(minimum: int, maximum: int) -> Callable[[object], int]:
         return read_integer(int(str(value)) if is_digits else value)
 
     return read
+
+
+def boolean(value: object) -> bool:
+    """Read true or false."""
+    if not isinstance(value, bool):
+        raise FieldError(f"{describe(value)}; give true or false")
+    return value
 
 
 def choice(*values: Choice) -> Callable[[object], Choice]:

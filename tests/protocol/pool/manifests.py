@@ -2,6 +2,38 @@
 
 import copy
 
+POD_TEMPLATE = {
+    "nodeSelector": {"pool": "gpu"},
+    "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}]}]
+            }
+        },
+        "podAntiAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 1, "podAffinityTerm": {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}}
+            ]
+        },
+    },
+    "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}],
+    "volumes": [
+        {"name": "weights", "persistentVolumeClaim": {"claimName": "weights", "readOnly": True}},
+        {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {
+            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}}},
+    ],
+    "volumeMounts": [{"name": "weights", "mountPath": "/models", "subPath": "v1", "readOnly": True}],
+    "env": [
+        {"name": "LOG", "value": ""},
+        {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}},
+    ],
+    "priorityClassName": "important",
+    "runtimeClassName": "nvidia",
+    "labels": {"team": "chat"},
+    "annotations": {"example.com/owner": "a person, by mail"},
+}  # fmt: skip
+
 
 def minimal(name="chat"):
     """Return the least a manifest must say."""

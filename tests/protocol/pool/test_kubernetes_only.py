@@ -20,8 +20,11 @@ def test_a_pool_that_asks_for_nothing_of_kubernetes_uses_none_of_its_fields():
         ("spec engine image", "engine:1", "spec.engine.image"),
         ("spec engine resources limits cpu", 2, "spec.engine.resources.limits.cpu"),
         ("spec engine resources limits nvidia.com/gpu", 1, 'spec.engine.resources.limits."nvidia.com/gpu"'),
+        ("spec engine rollout maxSurge", 2, "spec.engine.rollout"),
+        ("spec engine podTemplate nodeSelector", {"pool": "gpu"}, "spec.engine.podTemplate"),
         ("spec cache disk", {"size": "1Gi", "storageClassName": "fast"}, "spec.cache.disk.storageClassName"),
         ("spec routing replicas", 2, "spec.routing.replicas"),
+        ("spec networkPolicy mode", "None", "spec.networkPolicy.mode"),
     ],
 )
 def test_a_field_of_kubernetes_is_named_when_it_is_set(path, value, named):

@@ -32,7 +32,7 @@ def known_fields(path: str) -> list[str] | None:
 def leaves(path: str) -> list[str]:
     """Every field at and below `path` that is no mapping."""
     known = known_fields(path)
-    if known is None:
+    if known is None or path.startswith("spec engine podTemplate "):  # below it fields are Kubernetes' own
         return [path]
     return [leaf for key in known for leaf in leaves(f"{path} {key}")]
 

@@ -17,14 +17,16 @@ from pagoda_protocol.pool.spec import (
     LocalPath,
     ManagedPool,
     Model,
+    PodTemplate,
     PythonPackage,
     Resources,
+    Rollout,
     Routing,
     SpecError,
     Tenancy,
     parse_pool,
 )
-from tests.protocol.pool.manifests import changed, minimal, without
+from tests.protocol.pool.manifests import POD_TEMPLATE, changed, minimal, without
 
 
 def errors(manifest):
@@ -44,10 +46,13 @@ def test_the_least_manifest_gets_every_default():
             kv_cache=KvCache(memory_bytes=2**30, block_tokens=16, dtype="Auto"),
             limits=Limits(max_model_tokens=8192, max_batch_tokens=2048, max_sequences=64),
             startup_seconds=1800,
+            rollout=Rollout(max_surge=None, max_unavailable=None),
+            pod_template=PodTemplate(),
         ),
         cache=Cache(codec="Raw", ram_bytes=0, disk=None, idle_seconds=20, pool=None, secret_name=None),
         routing=Routing(policy="CacheAware", replicas=1),
         tenancy=Tenancy(api_keys_secret_name=None, shared_prefixes=()),
+        network_policy="Managed",
         drain_seconds=120,
     )
 
@@ -65,6 +70,8 @@ def test_every_field_is_read():
                 "kvCache": {"memory": "2Gi", "blockTokens": 128, "dtype": "BFloat16"},
                 "limits": {"maxModelTokens": 128, "maxBatchTokens": 128, "maxSequences": 1},
                 "startupSeconds": 1,
+                "rollout": {"maxSurge": 2, "maxUnavailable": 0},
+                "podTemplate": POD_TEMPLATE,
             },
             "cache": {
                 "codec": "Int8",
@@ -82,6 +89,7 @@ def test_every_field_is_read():
             },
             "routing": {"policy": "LeastLoaded", "replicas": 3},
             "tenancy": {"apiKeysSecretRef": {"name": "tenants"}, "sharedPrefixes": ["You are\nkind."]},
+            "networkPolicy": {"mode": "None"},
             "drainSeconds": 0,
         },
     }
@@ -95,6 +103,20 @@ def test_every_field_is_read():
             kv_cache=KvCache(memory_bytes=2 * 2**30, block_tokens=128, dtype="BFloat16"),
             limits=Limits(max_model_tokens=128, max_batch_tokens=128, max_sequences=1),
             startup_seconds=1,
+            rollout=Rollout(max_surge=2, max_unavailable=0),
+            pod_template=PodTemplate(
+                node_selector=POD_TEMPLATE["nodeSelector"],
+                tolerations=tuple(POD_TEMPLATE["tolerations"]),
+                affinity=POD_TEMPLATE["affinity"],
+                topology_spread_constraints=tuple(POD_TEMPLATE["topologySpreadConstraints"]),
+                volumes=tuple(POD_TEMPLATE["volumes"]),
+                volume_mounts=tuple(POD_TEMPLATE["volumeMounts"]),
+                env=tuple(POD_TEMPLATE["env"]),
+                priority_class_name="important",
+                runtime_class_name="nvidia",
+                labels=POD_TEMPLATE["labels"],
+                annotations=POD_TEMPLATE["annotations"],
+            ),
         ),
         cache=Cache(
             codec="Int8",
@@ -106,6 +128,7 @@ def test_every_field_is_read():
         ),
         routing=Routing(policy="LeastLoaded", replicas=3),
         tenancy=Tenancy(api_keys_secret_name="tenants", shared_prefixes=("You are\nkind.",)),
+        network_policy="None",
         drain_seconds=0,
     )
 
