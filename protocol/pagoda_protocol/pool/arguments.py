@@ -133,6 +133,16 @@ def engine_command(pool: InferencePool, placement: EnginePlacement, python: str 
     return Command((*argv, "--exact") if placement.exact else argv, environment)
 
 
+def drain_command(pool: InferencePool, placement: EnginePlacement, python: str = "python") -> Command:
+    """Return the command that drains a running engine from beside it, and ends when it has drained or the time is up."""
+    flags: dict[str, str | int | None] = {
+        "--port": placement.port,
+        "--secret-dir": placement.secret_dir,
+        "--seconds": pool.drain_seconds,
+    }
+    return Command(_program(python, "pagoda_engine.drain", flags))
+
+
 def sidecar_command(pool: InferencePool, placement: SidecarPlacement, python: str = "python") -> Command:
     """Return the command of one sidecar."""
     argv = _program(
