@@ -56,9 +56,21 @@ ROUTER_OUTSTANDING_SECONDS = "pagoda_router_outstanding_seconds"  # {pod}
 ROUTER_HINT_ROWS = "pagoda_router_hint_rows"  # {pod}
 ROUTER_HINT_STREAM_UP = "pagoda_router_hint_stream_up"  # {pod}
 
+# Operator
+OPERATOR_LEADER = "pagoda_operator_leader"
+OPERATOR_RECONCILES = "pagoda_operator_reconciles"  # _total{result}
+OPERATOR_RECONCILE_SECONDS = "pagoda_operator_reconcile_seconds"
+OPERATOR_QUEUE_DEPTH = "pagoda_operator_queue_depth"
+OPERATOR_QUEUE_ADDS = "pagoda_operator_queue_adds"  # _total
+OPERATOR_QUEUE_RETRIES = "pagoda_operator_queue_retries"  # _total
+OPERATOR_API_CALLS = "pagoda_operator_api_calls"  # _total{verb,kind,code}
+
 # Operator, of the pods it asks and annotates
 OPERATOR_SCRAPES = "pagoda_operator_scrapes"  # _total{container,outcome}
 OPERATOR_ANNOTATION_WRITES = "pagoda_operator_annotation_writes"  # _total{outcome}
 OPERATOR_ANNOTATIONS_WAITING = "pagoda_operator_annotations_waiting"
+
+# Operator, of the pools it serves
+POOL_CONDITION = "pagoda_pool_condition"  # {namespace,pool,type}: 1 true, 0 false, -1 unknown
 
 SOURCES = ("compute", "device", "ram", "disk", "pool")
