@@ -92,8 +92,19 @@ class Api:
         path = kind.path(metadata.get("namespace"), metadata["name"])
         return await self._call("replace", kind, Request("PUT", path, {"fieldValidation": "Strict"}, manifest))
 
-    async def delete(self, kind: Kind, namespace: str | None, name: str, *, uid: str, resource_version: str) -> None:
+    async def delete(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str,
+        resource_version: str,
+        propagation: str = "Background",
+    ) -> None:
         """Delete one object as it was seen; what is gone already is a success.
+
+        `propagation` says what becomes of what it owns: "Background" deletes it, "Orphan" leaves it alone.
 
         Raises:
             ConflictError: it has changed, or another one has its name.
@@ -101,7 +112,7 @@ class Api:
         body = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
-            "propagationPolicy": "Background",
+            "propagationPolicy": propagation,
             "preconditions": {"uid": uid, "resourceVersion": resource_version},
         }
         try:
