@@ -26,6 +26,8 @@ RESERVED_VOLUMES = "pagoda-"
 """The prefix of all volumes that the operator adds."""
 RESERVED_ENVIRONMENT = "PAGODA_"
 """The prefix of variables that mean something to our programs."""
+RESERVED_VARIABLES = ("HOME", "OMP_NUM_THREADS", "OMP_WAIT_POLICY")
+"""Variables that the operator sets."""
 RESERVED_FOLDERS = ("/run/pagoda", "/etc/pagoda", "/var/lib/pagoda")
 """Where the operator mounts: nothing may lie there, below or above."""
 RESERVED_FOLDER = "/tmp"
@@ -40,6 +42,13 @@ def _free(read: Callable[[object], str], *prefixes: str) -> Callable[[object], s
         return name
 
     return check
+
+
+def _variable_name(value: object) -> str:
+    name = _free(VARIABLE_NAME, RESERVED_ENVIRONMENT)(value)
+    if name in RESERVED_VARIABLES:
+        raise FieldError(f"{name} is the operator's, like {' and '.join(RESERVED_VARIABLES)}; take another")
+    return name
 
 
 def _mount_path(value: object) -> str:
@@ -187,7 +196,7 @@ VOLUME_MOUNTS = items(
 _KEY_OF = fields(required={"name": _NAME, "key": scalar(DATA_KEY)}, optional=_BOOLEAN)
 ENV = items(
     fields(
-        required={"name": scalar(_free(VARIABLE_NAME, RESERVED_ENVIRONMENT))},
+        required={"name": scalar(_variable_name)},
         one_of=True,
         value=_string(32768),
         valueFrom=fields(

@@ -8,7 +8,7 @@ feature is not built yet are unknown here; the schema grows with its features.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pagoda_protocol.live import MAX_PREFIX_CHARACTERS, MAX_SHARED_PREFIXES
+from pagoda_protocol.live import MAX_SHARED_PREFIXES
 from pagoda_protocol.pool.cache import Cache, Disk, ExternalPool, ManagedPool, read_cache
 from pagoda_protocol.pool.engine import Engine, KvCache, Limits, Resources, Rollout, read_engine
 from pagoda_protocol.pool.pod_template import PodTemplate
@@ -151,10 +151,15 @@ def _routing(routing: Reader) -> Routing:
 
 
 def _tenancy(tenancy: Reader) -> Tenancy:
-    return Tenancy(
+    read = Tenancy(
         api_keys_secret_name=secret_reference(tenancy, "apiKeysSecretRef"),
         shared_prefixes=tenancy.optional_list("sharedPrefixes", _PREFIX, MAX_SHARED_PREFIXES),
     )
+    num_characters = sum(map(len, filter(None, read.shared_prefixes)))
+    if num_characters > _MAX_PREFIX_CHARACTERS:
+        what = f"has {num_characters} characters in all; give at most {_MAX_PREFIX_CHARACTERS}"
+        tenancy.problems.add(f"{tenancy.path}.sharedPrefixes", what)
+    return read
 
 
 def _network_policy(network_policy: Reader) -> str:
@@ -192,7 +197,8 @@ def _check_external_secret(pool: InferencePool, problems: Problems) -> None:
         )
 
 
-_PREFIX = text(r"[^\ud800-\udfff]+", "the text that prompts start with", MAX_PREFIX_CHARACTERS)
+_MAX_PREFIX_CHARACTERS = 1 << 17  # in all: as live.json they have to fit in one ConfigMap, whatever the alphabet
+_PREFIX = text(r"[^\ud800-\udfff]+", "the text that prompts start with", _MAX_PREFIX_CHARACTERS)
 _POOL_NAME = text(
     r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?",
     "lower-case letters, digits and dashes, a letter first and no dash last",
