@@ -7,6 +7,7 @@ fit where Kubernetes is strictest: a label's value, 63.
 GROUP = "pagoda-kv.io"
 VERSION = "v1alpha1"
 PLURAL = "inferencepools"
+KIND = "InferencePool"
 
 MANAGER = "pagoda-operator"
 """Field manager of the children."""
