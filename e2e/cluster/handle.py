@@ -1,0 +1,99 @@
+"""A running cluster, as the stories use it: kubectl, helm, namespaces, identities."""
+
+import contextlib
+import json
+import os
+import secrets
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+CALL_SECONDS = 60.0
+HELM_SECONDS = 180.0
+
+
+class KubectlError(Exception):
+    """kubectl or helm refused; the text is what it said."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster that answers."""
+
+    kubeconfig: Path
+    # A folder with kubectl; None: it is on PATH.
+    programs: Path | None = None
+    # False: an API server alone, where a Deployment makes no pods and a namespace never goes away.
+    has_controllers: bool = True
+    # Files of this session alone: kubeconfigs of service accounts, the clients' caches.
+    scratch: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="pagoda-cluster-")))
+
+    def kubectl(self, *arguments: str, input: str | None = None, timeout: float = CALL_SECONDS) -> str:
+        """Run kubectl and return what it printed; KubectlError has what it complained of."""
+        return self._run("kubectl", arguments, input, timeout)
+
+    def kubectl_json(self, *arguments: str) -> dict[str, Any]:
+        """Run kubectl with `-o json` and return the object."""
+        return dict(json.loads(self.kubectl(*arguments, "-o", "json")))
+
+    def helm(self, *arguments: str, timeout: float = HELM_SECONDS) -> str:
+        """Run helm and return what it printed."""
+        return self._run("helm", arguments, None, timeout)
+
+    def apply(self, documents: str) -> None:
+        """Apply YAML server-side."""
+        self.kubectl("apply", "--server-side", "--field-manager=story", "-f", "-", input=documents)
+
+    @contextlib.contextmanager
+    def namespace(self, prefix: str, labels: dict[str, str] | None = None) -> Iterator[str]:
+        """Make a namespace with a name of its own and delete it in the end, without waiting for that."""
+        name = f"{prefix}-{secrets.token_hex(3)}"
+        metadata = {"name": name, "labels": labels or {}}
+        self.kubectl(
+            "create", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        )
+        try:
+            yield name
+        finally:
+            with contextlib.suppress(KubectlError):
+                self.kubectl("delete", "namespace", name, "--wait=false")
+
+    def service_account_kubeconfig(self, namespace: str, name: str) -> Path:
+        """Return a kubeconfig that speaks as this service account, with its rights and no others, for an hour."""
+        token = self.kubectl("create", "token", name, "--namespace", namespace, "--duration", "1h").strip()
+        document = yaml.safe_load(self.kubectl("config", "view", "--raw", "--minify", "--flatten"))
+        document["users"] = [{"name": name, "user": {"token": token}}]
+        document["contexts"][0]["context"] |= {"user": name, "namespace": namespace}
+        path = self.scratch / f"{namespace}-{name}.kubeconfig"
+        path.touch(mode=0o600)
+        path.write_text(yaml.safe_dump(document), "utf-8")
+        return path
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment in which programs find this cluster and its tools."""
+        changed = {"KUBECONFIG": str(self.kubeconfig), "KUBECACHEDIR": str(self.scratch / "kube-cache")}
+        changed |= {
+            f"HELM_{what}_HOME": str(self.scratch / f"helm-{what.lower()}") for what in ("CACHE", "CONFIG", "DATA")
+        }
+        if self.programs is not None:
+            changed["PATH"] = f"{self.programs}{os.pathsep}{os.environ.get('PATH', '')}"
+        return os.environ | changed
+
+    def _run(self, program: str, arguments: tuple[str, ...], given: str | None, timeout: float) -> str:
+        done = subprocess.run(
+            [program, *arguments], input=given, capture_output=True, text=True, timeout=timeout, check=False,
+            env=self.environment(), executable=self._executable(program),
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise KubectlError(f"{program} {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
+        return done.stdout
+
+    def _executable(self, program: str) -> str | None:
+        if self.programs is not None and (self.programs / program).exists():
+            return str(self.programs / program)
+        return None

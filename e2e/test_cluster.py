@@ -1,0 +1,92 @@
+"""The tooling of the stories: whose cluster they run on, what `Cluster` offers, and that nothing is left behind."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from e2e.cluster import chosen, clusters
+from e2e.cluster.handle import Cluster, KubectlError
+from e2e.cluster.place import Place, place
+from e2e.cluster.processes import Processes
+
+
+def test_a_service_account_has_its_own_rights_and_no_others(control_plane: Cluster) -> None:
+    with control_plane.namespace("cluster") as namespace:
+        control_plane.kubectl("create", "serviceaccount", "reader", "-n", namespace)
+        rights = ("--verb=get", "--resource=configmaps")
+        control_plane.kubectl("create", "role", "reader", *rights, "-n", namespace)
+        given = ("--role=reader", f"--serviceaccount={namespace}:reader")
+        control_plane.kubectl("create", "rolebinding", "reader", *given, "-n", namespace)
+        reader = Cluster(control_plane.service_account_kubeconfig(namespace, "reader"), control_plane.programs)
+        assert reader.kubectl_json("get", "configmap", "kube-root-ca.crt")["kind"] == "ConfigMap"
+        with pytest.raises(KubectlError, match="secrets is forbidden"):
+            reader.kubectl("get", "secrets")
+
+
+def test_what_is_applied_is_there_until_its_namespace_goes(control_plane: Cluster) -> None:
+    with control_plane.namespace("cluster") as namespace:
+        name = f"metadata: {{name: told, namespace: {namespace}}}"
+        control_plane.apply(f"apiVersion: v1\nkind: ConfigMap\n{name}\ndata: {{key: value}}\n")
+        assert control_plane.kubectl_json("get", "configmap", "told", "-n", namespace)["data"] == {"key": "value"}
+    control_plane.kubectl("wait", "--for=delete", f"namespace/{namespace}", "--timeout=50s")
+
+
+def test_helm_speaks_to_the_same_cluster(control_plane: Cluster) -> None:
+    assert "NAME" in control_plane.helm("list", "--all-namespaces")
+
+
+def test_a_context_that_nobody_allowed_is_refused_and_one_that_is_named_is_not(
+    control_plane: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", control_plane.environment()["PATH"])
+    path = tmp_path / "config"
+    path.write_text(control_plane.kubectl("config", "view", "--raw"), "utf-8")
+    control_plane.kubectl("--kubeconfig", str(path), "config", "rename-context", "pagoda-e2e", "production")
+    control_plane.kubectl("--kubeconfig", str(path), "config", "use-context", "production")
+    asked = {"KUBECONFIG": str(path)}
+    refused = pytest.raises(chosen.RefusedContextError, match=r"'production'.*PAGODA_E2E_CONTEXTS=production")
+    with refused, chosen.api_server(asked):
+        pass
+    with chosen.api_server(asked | {"PAGODA_E2E_CONTEXTS": "other,production"}) as cluster:
+        assert cluster.kubeconfig == path
+        assert "default" in cluster.kubectl("get", "namespaces")
+
+
+def test_a_users_own_etcd_and_api_server_are_enough_and_nothing_stays(control_plane: Cluster, tmp_path: Path) -> None:
+    """Two control planes side by side: this one is of what `KUBEBUILDER_ASSETS` names, and has no controllers."""
+    assert control_plane.programs is not None or os.environ.get("KUBECONFIG")
+    assets = tmp_path / "assets"
+    assets.mkdir()
+    for name in ("etcd", "kube-apiserver", "kubectl"):
+        (assets / name).symlink_to(_program(control_plane, name).resolve())
+    with chosen.api_server({"KUBEBUILDER_ASSETS": str(assets)}) as cluster:
+        state = cluster.kubeconfig.parent
+        assert not cluster.has_controllers
+        assert Processes(state).names() == ["etcd", "kube-apiserver"]
+        cluster.kubectl("create", "configmap", "some")
+        assert cluster.kubectl_json("get", "configmap", "some")["metadata"]["name"] == "some"
+    assert not state.exists()
+
+
+def test_a_killed_run_is_cleared_away_by_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    cleared: list[int] = []
+    monkeypatch.setattr(clusters, "down", lambda where: cleared.append(where.index))
+    with clusters.claimed() as first, clusters.claimed() as second:
+        assert first.index != second.index
+        assert cleared == [first.index, second.index]
+    assert cleared == [first.index, second.index, second.index, first.index]
+
+
+def test_places_share_no_address_port_device_or_file() -> None:
+    def unique(where: Place) -> set[str]:
+        addresses = {where.loopback, where.address, where.pods, where.services, where.fake_pods}
+        return addresses | {where.bridge, str(where.state)}
+
+    places = [unique(place(index)) for index in range(12)]
+    assert len(set().union(*places)) == sum(map(len, places))
+
+
+def _program(cluster: Cluster, name: str) -> Path:
+    folders = cluster.environment()["PATH"].split(os.pathsep)
+    return next(Path(folder, name) for folder in folders if Path(folder, name).exists())

@@ -1,0 +1,10 @@
+# The engine. From the repository's root: docker build -f images/engine.Dockerfile -t pagoda-engine .
+FROM python:3.11-slim-bookworm AS build
+COPY . /source
+RUN --mount=type=cache,target=/root/.cache /source/images/engine.sh /rootfs
+
+FROM scratch
+COPY --from=build /rootfs /
+ENV PATH=/usr/local/bin PYTHONDONTWRITEBYTECODE=1
+USER 65532:65532
+ENTRYPOINT ["python", "-m", "pagoda_engine"]

