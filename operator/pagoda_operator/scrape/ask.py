@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import aiohttp
 
+from pagoda_operator.names import ENGINE_PORT, SIDECAR_PORT
 from pagoda_operator.scrape.answers import (
     MAX_ANSWER_BYTES,
     AnswerError,
@@ -30,8 +31,8 @@ Answer = TypeVar("Answer")
 class Ports:
     """Where a pod's doors are."""
 
-    engine: int = 8000
-    sidecar: int = 8001
+    engine: int = ENGINE_PORT
+    sidecar: int = SIDECAR_PORT
 
 
 @dataclass(frozen=True)

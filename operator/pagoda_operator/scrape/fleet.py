@@ -1,6 +1,6 @@
 """All engine pods and what each last said.
 
-Pods come from the operator's watch (`pod_seen`, `pod_gone`) and from what reconciling lists (`only`); answers come
+Pods come from the operator's watch (`pod_changed`, `pod_gone`) and from what reconciling lists (`only`); answers come
 from asking each pod on its schedule, many at a time. A report is of the container that runs now: when the engine's
 container is another one, what its predecessor said is gone.
 """
@@ -80,7 +80,7 @@ class Fleet:
                 self._schedule.ask_now(uid, self._clock())
         self._wake.set()
 
-    def pod_seen(self, manifest: Mapping[str, Any]) -> bool:
+    def pod_changed(self, manifest: Mapping[str, Any]) -> bool:
         """Take in an event of a pod; return whether it brought more than annotations, so that its pool is looked at."""
         pod = read_pod(manifest)
         if pod is None:
@@ -100,9 +100,10 @@ class Fleet:
         self._tell_pod(pod)
         return before is None or before.fingerprint != pod.fingerprint
 
-    def pod_gone(self, manifest: Mapping[str, Any]) -> None:
+    def pod_gone(self, namespace: str, name: str, uid: str) -> None:
         """Forget a pod that was deleted."""
-        self._forget(manifest["metadata"]["uid"])
+        _log.debug("a pod is gone %s", fields(namespace=namespace, pod=name))
+        self._forget(uid)
 
     def only(self, namespace: str, pool: str, pod_uids: Collection[str]) -> None:
         """Forget all pods of a pool but those that were just listed: a watch that broke off may have missed an end."""
@@ -110,6 +111,19 @@ class Fleet:
             self._forget(uid)
         if not pod_uids:
             self._expected.pop((namespace, pool), None)
+
+    def take(self, uid: str, report: PodReport) -> None:
+        """Take in what a look at a pod brought, unless another engine's container runs there by now."""
+        pod = self._pods.get(uid)
+        if pod is None or not pod.can_answer or pod.container_id != report.container_id:
+            return
+        self._reports[uid] = report
+        if report.is_news(self._told.get(uid)):
+            self._told[uid] = replace(report, hits="")
+            _log.debug("a pod says something new %s", fields(namespace=pod.namespace, pod=pod.name))
+            for on_change in self._on_change:
+                on_change(*pod.key)
+        self._tell_pod(pod)
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -143,23 +157,12 @@ class Fleet:
             self._instruments.count(answers)
             report = make_report(answers, pod.container_id, self._clock())
             is_proven = report.is_proven(self._expected.get(pod.key, 0))
-            current = self._pods.get(pod.uid)
-            if current is not None and current.can_answer and current.container_id == pod.container_id:
-                self._take(current, report)
+            self.take(pod.uid, report)
         except Exception:  # noqa: BLE001 - a task's outermost: one pod must not end the looks at all others
             _log.exception("a look at a pod failed %s", fields(namespace=pod.namespace, pod=pod.name))
         finally:
             self._schedule.answered(pod.uid, self._clock(), is_proven)
             self._wake.set()
-
-    def _take(self, pod: EnginePod, report: PodReport) -> None:
-        self._reports[pod.uid] = report
-        if report.is_news(self._told.get(pod.uid)):
-            self._told[pod.uid] = replace(report, hits="")
-            _log.debug("a pod says something new %s", fields(namespace=pod.namespace, pod=pod.name))
-            for on_change in self._on_change:
-                on_change(*pod.key)
-        self._tell_pod(pod)
 
     def _tell_pod(self, pod: EnginePod) -> None:
         for on_pod in self._on_pod:

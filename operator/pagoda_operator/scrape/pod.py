@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pagoda_operator.names import ENGINE, ENGINE_CONTAINER, PART_LABEL, POOL_LABEL, SIDECAR_CONTAINER, child_name
 from pagoda_protocol import annotations
 
 OURS = (annotations.CACHE_EPOCH, annotations.PREFIX_HITS, annotations.HIT_RATE_PERMILLE)
-POOL_LABEL, PART_LABEL, ENGINE = "pagoda-kv.io/pool", "pagoda-kv.io/part", "engine"
-_SIDECAR = "sidecar"
 # What may change without anything having happened to the pod.
 _QUIET = ("annotations", "managedFields", "resourceVersion")
 
@@ -58,8 +57,8 @@ def read_pod(manifest: Mapping[str, Any]) -> EnginePod | None:
     pool = labels.get(POOL_LABEL)
     if not pool or labels.get(PART_LABEL) != ENGINE or not _is_made_for(pool, metadata):
         return None
-    engine = _container(status.get("containerStatuses"), ENGINE)
-    sidecar = _container(status.get("initContainerStatuses"), _SIDECAR)
+    engine = _container(status.get("containerStatuses"), ENGINE_CONTAINER)
+    sidecar = _container(status.get("initContainerStatuses"), SIDECAR_CONTAINER)
     written = metadata.get("annotations") or {}
     return EnginePod(
         namespace=metadata["namespace"],
@@ -77,8 +76,9 @@ def read_pod(manifest: Mapping[str, Any]) -> EnginePod | None:
 
 
 def _is_made_for(pool: str, metadata: Mapping[str, Any]) -> bool:
+    prefix = f"{child_name(pool, ENGINE)}-"
     return any(
-        owner.get("controller") and owner.get("kind") == "ReplicaSet" and owner["name"].startswith(f"{pool}-engine-")
+        owner.get("controller") and owner["kind"] == "ReplicaSet" and owner["name"].startswith(prefix)
         for owner in metadata.get("ownerReferences") or ()
     )
 

@@ -1,0 +1,117 @@
+"""Writes what pods say of their caches onto them, slowly.
+
+Each write is for the very version of the pod that the decision was made on: an engine's container that was replaced in
+the meantime has made another version, and the write is refused.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from pagoda_operator.annotate.instruments import AnnotateInstruments
+from pagoda_operator.annotate.turns import Change, Turns
+from pagoda_operator.annotate.wanted import Annotations, bucket_steps, is_other_epoch, wanted_annotations
+from pagoda_operator.kube.errors import ConflictError, GoneError, KubeError, RefusedError
+from pagoda_operator.kube.kinds import POD, Kind
+from pagoda_operator.names import ANNOTATIONS_MANAGER
+from pagoda_operator.scrape import Fleet, PodReport
+from pagoda_operator.scrape.pod import EnginePod
+from pagoda_runtime.deadlines import backoff
+from pagoda_runtime.logs import fields
+
+_log = logging.getLogger(__name__)
+
+FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 1.0, 30.0
+
+
+class Applies(Protocol):
+    """The part of the API that is used here."""
+
+    async def apply(self, kind: Kind, manifest: dict[str, Any], *, manager: str) -> dict[str, Any]:
+        """Apply on the server's side and return what came of it."""
+        ...
+
+
+class Annotator:
+    """Keeps the annotations of the fleet's pods near what they say, while `run` runs."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        api: Applies,
+        instruments: AnnotateInstruments,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._fleet = fleet
+        self._api = api
+        self._instruments = instruments
+        self._clock = clock
+        self._turns = Turns()
+        self._behind: dict[str, tuple[EnginePod, Annotations]] = {}
+        self._wake = asyncio.Event()
+        fleet.watch_pods(self._on_pod)
+
+    async def run(self) -> None:
+        """Write for ever, one write after another."""
+        waits = backoff(FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
+        while True:
+            pod, wanted = self._behind.pop(await self._next())
+            try:
+                await self._write(pod, wanted)
+            except (ConflictError, GoneError) as error:
+                self._failed(error, pod, logging.DEBUG)  # an event of the pod is on its way and offers it again
+            except RefusedError as error:
+                self._failed(error, pod, logging.WARNING)
+            except KubeError as error:
+                self._failed(error, pod, logging.WARNING)
+                await asyncio.sleep(next(waits))
+            else:
+                waits = backoff(FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
+
+    def _on_pod(self, pod: EnginePod, report: PodReport | None) -> None:
+        if pod.address is None:
+            self._behind.pop(pod.uid, None)
+            self._turns.forget(pod.uid)
+            return
+        if pod.written:
+            self._turns.known_written(pod.uid, self._clock())
+        wanted = wanted_annotations(pod, report)
+        steps = 0 if wanted is None else bucket_steps(pod.written, wanted)
+        if wanted is None or steps == 0:
+            self._behind.pop(pod.uid, None)
+            self._turns.settle(pod.uid)
+        else:
+            self._behind[pod.uid] = (pod, wanted)
+            self._turns.wait(pod.uid, Change(is_other_epoch(pod.written, wanted), steps))
+            self._wake.set()
+        self._instruments.waiting.set(len(self._turns))
+
+    async def _next(self) -> str:
+        while True:
+            self._wake.clear()
+            now = self._clock()
+            if (uid := self._turns.take(now)) is not None:
+                return uid
+            at = self._turns.next_at()
+            try:
+                await asyncio.wait_for(self._wake.wait(), None if at is None else max(0.0, at - now))
+            except TimeoutError:
+                pass
+
+    async def _write(self, pod: EnginePod, wanted: Annotations) -> None:
+        metadata = {
+            "namespace": pod.namespace,
+            "name": pod.name,
+            "uid": pod.uid,
+            "resourceVersion": pod.resource_version,
+            "annotations": dict(wanted),
+        }
+        manifest = {"apiVersion": POD.api_version, "kind": POD.kind, "metadata": metadata}
+        self._fleet.pod_changed(await self._api.apply(POD, manifest, manager=ANNOTATIONS_MANAGER))
+        self._instruments.writes.add(outcome="written")
+
+    def _failed(self, error: KubeError, pod: EnginePod, level: int) -> None:
+        self._instruments.writes.add(outcome=error.code)
+        _log.log(level, "annotations not written: %s %s", error, fields(namespace=pod.namespace, pod=pod.name))
