@@ -80,6 +80,7 @@ class Program:
             max_model_tokens=arguments.max_model_tokens,
             drain=self._drainer.drain,
             admin_token=self._keys.admin_token,
+            generation=lambda: self._live.settings().generation,
         )
         with stop_on_signals() as stop:
             async with (

@@ -19,6 +19,7 @@ BLOCKS = "pagoda_blocks"  # {state=free|cached|referenced}
 TIER_LOADS_SKIPPED = "pagoda_tier_loads_skipped"  # _total{reason}
 TIER_STORES = "pagoda_tier_stores"  # _total{outcome}
 TIER_ATTACHED = "pagoda_tier_attached"
+TIER_PROOFS = "pagoda_tier_proofs"  # _total{tier,result=ok|failed}
 PARKED_SESSIONS = "pagoda_parked_sessions"  # _total
 PARKED_BLOCKS = "pagoda_parked_blocks"  # _total
 SESSIONS_NOT_PARKED = "pagoda_sessions_not_parked"  # _total{reason}

@@ -4,7 +4,7 @@
     0      4    magic "PGDK"
     4      1    version
     5      1    codec
-    6      2    flags: 1 handed over
+    6      2    flags: 1 handed over, 2 proof
     8      16   namespace, its first 16 bytes
     24     32   address
     56     16   parent, the first 16 bytes of the previous address or of the root
@@ -18,6 +18,7 @@
 
 The parent and the index let a restarted sidecar evict leaves first; the tag carries quotas. "Handed over" stands in
 the pool only: a pod that left, or whose engine died, pushed the record for its sessions, not because it was used twice.
+"Proof" marks a record that an engine wrote to see whether a tier works: nobody's cache, not to be kept.
 """
 
 import struct
@@ -29,6 +30,7 @@ MAGIC = b"PGDK"
 VERSION = 1
 CODEC_RAW = 0
 HANDED_OVER = 1
+PROOF = 2
 # How a payload is encoded, by the name that manifests and namespaces use.
 CODECS = {"Raw": CODEC_RAW, "Int8": 1, "Int4": 2, "Fp8": 3, "Nvfp4": 4}
 

@@ -20,6 +20,8 @@ TENANTS_KEY = "tenants.json"
 ANONYMOUS_SCOPE = "anonymous"
 # The scope of registered public prefixes. (A tenant's scope begins with "tenant:", so nobody else can have it.)
 SHARED_SCOPE = "shared"
+# The scope of what an engine stores to prove that its tiers work: no caller's, for the same reason.
+PROOF_SCOPE = "proof"
 
 _REQUIRED = frozenset({"name", "keyHashes"})
 _SHARES = ("ramShare", "diskShare")

@@ -40,7 +40,18 @@ class ArenaKeeper:
         self._ram_bytes = ram_bytes
         self._may_allocate = asyncio.Event()
         self._making: asyncio.Task[None] | None = None
+        self._is_allocating = False
         self._is_closed = False
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether there should be a RAM tier."""
+        return self._ram_bytes > 0
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether it is known if there is an arena: false only while one is being allocated."""
+        return not self._is_allocating
 
     def is_lock_free(self) -> bool:
         """Whether no engine can be touching the arena."""
@@ -48,7 +59,7 @@ class ArenaKeeper:
 
     async def start(self) -> None:
         """Open what is there, or begin to make a new arena."""
-        if self._ram_bytes == 0:
+        if not self.is_configured:
             self.off_reason = "the RAM tier is switched off (ram size 0)"
             await asyncio.to_thread(unlink, self._path)
             return
@@ -67,7 +78,7 @@ class ArenaKeeper:
         The caller has let go of the arena if `fits` was False before.
         """
         self._may_allocate.set()
-        if self._ram_bytes == 0:
+        if not self.is_configured:
             return False
         if self.arena is None:
             if self._making is None:
@@ -126,6 +137,7 @@ class ArenaKeeper:
             while not self._may_allocate.is_set() and not self.is_lock_free():
                 self.off_reason = "waiting for the engine to let go of the former arena"
                 await asyncio.sleep(WAIT_SECONDS)
+            self._is_allocating = True
             arena = await asyncio.to_thread(allocate, self._path, self._ram_bytes, report, lambda: self._is_closed)
         except (ArenaError, OSError) as error:
             self.off_reason, self.allocated_ratio = str(error), 0.0
@@ -133,7 +145,7 @@ class ArenaKeeper:
             self.on_failed()
             return
         finally:
-            self._making = None
+            self._making, self._is_allocating = None, False
         _log.info("arena allocated bytes=%d", self._ram_bytes)
         self._ready(arena)
 

@@ -24,8 +24,8 @@ from pagoda_runtime.deadlines import Deadline
 from pagoda_runtime.logs import fields
 from pagoda_sidecar.arena.engine_lock import EngineLock, LockHeldError, is_free
 from pagoda_sidecar.client_arena import MappedArena, NoArenaError
-from pagoda_sidecar.client_connection import Connection, EventStream
-from pagoda_sidecar.client_load import TIER_NAMES, Copying, LoadRun, NoGrantError
+from pagoda_sidecar.client_connection import TIER_NAMES, Connection, EventStream
+from pagoda_sidecar.client_load import Copying, LoadRun, NoGrantError
 from pagoda_sidecar.client_values import (
     BlockRecord,
     DigestRow,
@@ -57,6 +57,9 @@ _log = logging.getLogger(__name__)
 SETTLE_SECONDS = 0.5
 # Beyond the budget: the sidecar looks at it between blocks
 HAND_OVER_SLACK_SECONDS = 5.0
+# Of the time a call may take, for what lies below the sidecar: its answer needs some, so that it is not in doubt itself
+PLACE_SHARE = 0.7
+_TIERS = {name: tier for tier, name in TIER_NAMES.items()}
 
 
 class TierClient:
@@ -74,12 +77,14 @@ class TierClient:
         self.on_attach: Callable[[], None] | None = None
         # (tier, reason) of each record that failed verification on its way into the device
         self.on_integrity_failure: Callable[[str, str], None] | None = None
+        # Called in the attach thread when the sidecar says something new of its tiers, comes or goes
+        self.on_change: Callable[[], None] | None = None
         self.num_integrity_failures = 0
         self._identity = identity
         self._lock = EngineLock(volume / LOCK_NAME)
         self._sequence_lock = threading.Lock()
         self._sequence = 0
-        self._connection = Connection(volume, identity, self._attached)
+        self._connection = Connection(volume, identity, self._attached, self._changed)
 
     @property
     def attached(self) -> bool:
@@ -90,6 +95,11 @@ class TierClient:
     def has_ram(self) -> bool:
         """Whether there is a RAM tier now: without one nothing is stored below or loaded from there."""
         return self._connection.arena.is_mapped
+
+    @property
+    def tiers(self) -> tuple[str, ...] | None:
+        """The configured tiers, on or off, as the sidecar said last; None: it has never said."""
+        return self._connection.tiers
 
     @property
     def off_reason(self) -> str:
@@ -106,8 +116,8 @@ class TierClient:
         """Why the disk tier is off, as the sidecar said last; empty while blocks go there and come from there."""
         return self._connection.disk_off_reason
 
-    def lookup(self, addresses: Sequence[bytes], timeout_seconds: float) -> list[Part]:
-        """Return the runs present below, contiguous from position 0; empty is a miss.
+    def lookup(self, addresses: Sequence[bytes], timeout_seconds: float, *, is_proof: bool = False) -> list[Part]:
+        """Return the runs present below, contiguous from position 0; empty is a miss. A proof's is counted nowhere.
 
         Raises:
             TierUnavailable: nothing could be asked.
@@ -115,7 +125,7 @@ class TierClient:
         if not self.has_ram and self.attached:
             return []  # nothing below could be loaded
         with self._connection.call(timeout_seconds) as (stub, attachment):
-            request = pb.LookupRequest(attachment=attachment, addresses=addresses)
+            request = pb.LookupRequest(attachment=attachment, addresses=addresses, is_proof=is_proof)
             reply = stub.Lookup(request, timeout=timeout_seconds)
         return [Part(TIER_NAMES.get(part.tier, "pool"), part.first, part.count, part.seconds) for part in reply.parts]
 
@@ -132,6 +142,7 @@ class TierClient:
         back_first: bool = False,
         arrived: Callable[[int, str], None] | None = None,
         floor: Callable[[], int] | None = None,
+        is_proof: bool = False,
     ) -> LoadResult:
         """Copy the blocks `addresses[first:stop]` out of the arena through `sink(position, payload)`, in order.
 
@@ -141,6 +152,8 @@ class TierClient:
 
         Back first the order is from `stop - 1` (or where a short grant ends) downwards, and `floor()` gives the lowest
         position still wanted: the load is complete when all from there on has arrived. Both are called in this thread.
+
+        A proof's load is no use of the blocks.
 
         Raises:
             TierUnavailable: nothing could be asked, or no answer came in time.
@@ -161,6 +174,7 @@ class TierClient:
                     first=first,
                     stop=stop,
                     order=pb.ORDER_BACK_FIRST if back_first else pb.ORDER_FRONT_FIRST,
+                    is_proof=is_proof,
                 )
                 copying = Copying(arena, self._identity.namespace, request, sink, deadline, cancelled)
                 if arrived is not None:
@@ -267,6 +281,21 @@ class TierClient:
             _log.info("hand-over ended early %s", fields(num_blocks=reply.num_blocks, num_left=reply.num_left))
         return reply.num_blocks
 
+    def place(self, address: bytes, tier: str | None, timeout_seconds: float) -> str:
+        """Have a proof's block, which lies in RAM, moved to `tier` alone (None: to none); return why not, if so.
+
+        Raises:
+            TierUnavailable: nobody could be asked, or no answer came in time.
+        """
+        with self._connection.call(timeout_seconds) as (stub, attachment):
+            request = pb.PlaceRequest(
+                attachment=attachment,
+                address=address,
+                tier=_TIERS[tier] if tier is not None else pb.TIER_NAME_UNSPECIFIED,
+                budget_seconds=timeout_seconds * PLACE_SHARE,
+            )
+            return stub.Place(request, timeout=timeout_seconds).reason
+
     def close(self) -> None:
         """Detach, wait for calls that copy, unmap, release the lock. A second call does nothing.
 
@@ -281,6 +310,10 @@ class TierClient:
                 self.on_attach()
         except TierUnavailable as error:  # gone again already; the next attach calls again
             _log.debug("after the attach: %s", error)
+
+    def _changed(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
 
     def _count_failures(self, run: LoadRun) -> None:
         for _, tier, reason in run.suspects:
@@ -331,4 +364,5 @@ def _load_message(load: LoadReport | None) -> pb.ReportRequest.Load | None:
         free_work_seconds=load.free_work_seconds,
         ram_seconds_per_token=load.ram_seconds_per_token,
         disk_seconds_per_token=load.disk_seconds_per_token,
+        hit_ratio=load.hit_ratio,
     )

@@ -54,6 +54,7 @@ _OPTIONS = (
 
 # How grpc begins a ValueError about a channel that was closed before a call, and about one closed in the middle of it
 _CHANNEL_CLOSED = "Cannot invoke RPC"
+TIER_NAMES: dict[int, str] = {pb.TIER_NAME_RAM: "ram", pb.TIER_NAME_DISK: "disk", pb.TIER_NAME_POOL: "pool"}
 
 
 class EventStream(Generic[_Event]):
@@ -94,9 +95,12 @@ class EventStream(Generic[_Event]):
 
 
 class Connection:
-    """See the head of this file. `on_attach` runs in the attach thread, after each successful attach."""
+    """See the head of this file. Both callbacks run in the attach thread: after each successful attach, and whenever
+    the sidecar says something new, or is gone."""
 
-    def __init__(self, volume: Path, identity: EngineIdentity, on_attach: Callable[[], None]) -> None:
+    def __init__(
+        self, volume: Path, identity: EngineIdentity, on_attach: Callable[[], None], on_change: Callable[[], None]
+    ) -> None:
         self.arena = ArenaHolder(volume)
         self.off_reason = "not attached yet"
         self.pool_off_reason = "not attached yet"  # later what the sidecar said last
@@ -104,6 +108,9 @@ class Connection:
         self._socket = volume / SOCKET_NAME
         self._identity = identity
         self._on_attach = on_attach
+        self._on_change = on_change
+        self.tiers: tuple[str, ...] | None = None  # that are configured; None: not known yet
+        self._last_event: bytes = b""  # what was said last of the tiers
         self._process_id = secrets.token_bytes(16)
         self._lock = threading.Lock()
         self._stub: TierStub | None = None
@@ -219,6 +226,7 @@ class Connection:
                     self._stub, self._attachment, self._stream = None, b"", None
                     self._doubt = self._suspicion = ""
                 stream.cancel()
+                self._changed(b"")
 
     def _follow(self, stub: TierStub, stream: EventStream[pb.AttachEvent]) -> None:
         is_first = True
@@ -248,9 +256,16 @@ class Connection:
             _log.info("pool: %s", f"off: {event.pool_off_reason}" if event.pool_off_reason else "on")
         self.pool_off_reason = event.pool_off_reason
         self.disk_off_reason = event.disk_off_reason
+        self.tiers = tuple(TIER_NAMES[name] for name in event.tiers if name in TIER_NAMES)
         with self._lock:
             self._stub, self._attachment = stub, event.attachment
         self._settle_all(stub, event.attachment, PING_SECONDS)
+        self._changed(event.SerializeToString(deterministic=True))
+
+    def _changed(self, event: bytes) -> None:
+        if event != self._last_event:
+            self._last_event = event
+            self._on_change()
 
     def _ping(self, stub: TierStub) -> None:
         """Ask whether the sidecar answers, bringing the settlements it has missed."""

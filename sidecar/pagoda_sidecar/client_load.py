@@ -14,11 +14,10 @@ from pagoda_protocol.records import RecordError, unpack_header
 from pagoda_protocol.tier import tier_pb2 as pb
 from pagoda_runtime.deadlines import Deadline
 from pagoda_sidecar.client_arena import MappedArena, NoArenaError
-from pagoda_sidecar.client_connection import EventStream
+from pagoda_sidecar.client_connection import TIER_NAMES, EventStream
 from pagoda_sidecar.client_values import LoadResult
 
 CANCEL_POLL_SECONDS = 0.02
-TIER_NAMES: dict[int, str] = {pb.TIER_NAME_RAM: "ram", pb.TIER_NAME_DISK: "disk", pb.TIER_NAME_POOL: "pool"}
 
 
 @dataclass(frozen=True)

@@ -91,3 +91,4 @@ class LoadReport:
     free_work_seconds: float  # work it holds without slowing others by more than 20 %
     ram_seconds_per_token: float = 0.0  # what loading a token has cost lately; 0 while unknown
     disk_seconds_per_token: float = 0.0
+    hit_ratio: float | None = None  # of prompt tokens lately; None: there were none

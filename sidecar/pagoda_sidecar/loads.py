@@ -102,6 +102,7 @@ class _Work:
     reads: list[Position]  # from disk
     fetches: list[Position]  # from the pool
     joined: "list[tuple[int, Block, Landing | None]]"
+    is_use: bool
 
 
 class Loads:
@@ -120,13 +121,15 @@ class Loads:
         """Return the job of a request that was sent before."""
         return self._running.get(request_id) or self._ended.get(request_id)
 
-    def start(self, tier: RamTier, request_id: str, holder: Holder, run: Run, is_back_first: bool) -> LoadJob:
-        """Grant slots at once and begin to make blocks ready."""
+    def start(
+        self, tier: RamTier, request_id: str, holder: Holder, run: Run, is_back_first: bool, is_use: bool = True
+    ) -> LoadJob:
+        """Grant slots at once and begin to make blocks ready; a load that is no use of them changes no weight."""
         can_fetch = self._pool.enabled() or self._disk.enabled()
         grant = tier.grant(request_id, holder, self._reachable(tier, run), can_fetch)
         job = LoadJob()
         job.granted(request_id, grant.stop)
-        work = self._split(job, tier, grant, is_back_first)
+        work = self._split(job, tier, grant, is_back_first, is_use)
         for _, block in (*work.reads, *work.fetches):
             self._fetching[block] = asyncio.get_running_loop().create_future()
         job.task = asyncio.create_task(self._run(work))
@@ -158,7 +161,7 @@ class Loads:
                 return replace(run, stop=position)
         return run
 
-    def _split(self, job: LoadJob, tier: RamTier, grant: Grant, is_back_first: bool) -> _Work:
+    def _split(self, job: LoadJob, tier: RamTier, grant: Grant, is_back_first: bool, is_use: bool) -> _Work:
         blocks = list(reversed(grant.blocks)) if is_back_first else grant.blocks
         absent = {block for _, block in grant.fetches}
         present = [(position, block) for position, block in blocks if block.is_sealed]
@@ -170,7 +173,7 @@ class Loads:
             for position, block in blocks
             if not block.is_sealed and block not in absent
         ]
-        return _Work(job, tier, present, reads, fetches, joined)
+        return _Work(job, tier, present, reads, fetches, joined, is_use)
 
     async def _run(self, work: _Work) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -216,7 +219,7 @@ class Loads:
                     hits.append(block)
                 else:
                     work.job.missed(position, "integrity")
-        self._hit(work.tier, hits)
+        self._hit(work, hits)
 
     async def _read(self, work: _Work) -> None:
         """Read from disk; what does not come, and whose slot no thread holds, is asked of the pool."""
@@ -238,7 +241,7 @@ class Loads:
         addresses = [block.address for _, block in work.reads]
         destinations = [work.tier.arena.slot(block.slot) for _, block in work.reads]
         await self._disk.fetch(addresses, destinations, on_ready, on_released)
-        self._hit(work.tier, hits)
+        self._hit(work, hits)
         late = [waiting.pop(number) for number in list(waiting) if number in held]
         for position, block in late:
             self._give_up(work.tier, block)
@@ -275,13 +278,13 @@ class Loads:
             work.job.missed(position, "integrity")
         return has_landed
 
-    def _hit(self, tier: RamTier, hits: list[Block]) -> None:
+    def _hit(self, work: _Work, hits: list[Block]) -> None:
         """Count a use, once per request and run."""
-        if hits:
+        if hits and work.is_use:
             last = max(hits, key=lambda block: block.index)
-            tier.index.use(last)
+            work.tier.index.use(last)
             self._disk.touch(last.address)
-            self._pusher.loaded(tier, last)
+            self._pusher.loaded(work.tier, last)
 
     def _give_up(self, tier: RamTier, block: Block) -> None:
         if block in self._fetching:

@@ -14,7 +14,9 @@ LABELS = {pb.TIER_NAME_RAM: "ram", pb.TIER_NAME_DISK: "disk", pb.TIER_NAME_POOL:
 FIRST_ASKED = 4
 
 
-async def look_up(sidecar: Sidecar, addresses: list[bytes], timeout_seconds: float) -> pb.LookupReply:
+async def look_up(
+    sidecar: Sidecar, addresses: list[bytes], timeout_seconds: float, is_counted: bool = True
+) -> pb.LookupReply:
     """Return the parts of the run of `addresses` that is present; the pool gets `timeout_seconds` to answer."""
     tier = sidecar.tier
     if tier is None:
@@ -24,7 +26,8 @@ async def look_up(sidecar: Sidecar, addresses: list[bytes], timeout_seconds: flo
     parts: list[pb.LookupReply.Part] = []
     for position, name in enumerate(where):
         if name is None and not in_pool[position]:
-            sidecar.counters.lookups.add(len(addresses) - position, tier="all", result="miss")
+            num_missing = len(addresses) - position
+            sidecar.counters.lookups.add(num_missing * is_counted, tier="all", result="miss")
             break
         name = name or pb.TIER_NAME_POOL
         if not parts or parts[-1].tier != name:
@@ -32,7 +35,7 @@ async def look_up(sidecar: Sidecar, addresses: list[bytes], timeout_seconds: flo
         parts[-1].count += 1
     for part in parts:
         part.seconds = _seconds(sidecar, part.tier, part.count * tier.arena.geometry.payload_bytes)
-        sidecar.counters.lookups.add(part.count, tier=LABELS[part.tier], result="hit")
+        sidecar.counters.lookups.add(part.count * is_counted, tier=LABELS[part.tier], result="hit")
     return pb.LookupReply(parts=parts)
 
 

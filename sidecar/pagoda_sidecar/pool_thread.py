@@ -58,6 +58,11 @@ class PoolThread:
         """Why nothing is read or written; empty when the pool is enabled."""
         return MemcachedPool.why_off(self._problem, self._num_nodes, self._namespace)
 
+    @property
+    def is_configured(self) -> bool:
+        """Whether nodes are listed, or what would let us reach them is wanting."""
+        return bool(self._num_nodes or self._problem)
+
     def enabled(self) -> bool:
         """Whether operations reach any node."""
         return not self.off_reason

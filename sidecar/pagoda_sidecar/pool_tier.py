@@ -14,6 +14,11 @@ class PoolTier(Protocol):
         """Why the tier is off; empty while it is on."""
         ...
 
+    @property
+    def is_configured(self) -> bool:
+        """Whether there should be a pool."""
+        ...
+
     def enabled(self) -> bool:
         """Whether calls reach anything."""
         ...

@@ -16,12 +16,14 @@ PROCESS_ID_BYTES = 16
 MAX_LEASES = 4096  # in one call
 MAX_MODEL_NAMES = 64
 MAX_MODEL_NAME = 253
+PLACES = (pb.TIER_NAME_UNSPECIFIED, pb.TIER_NAME_DISK, pb.TIER_NAME_POOL)
 _LOAD_AMOUNTS = (
     "outstanding_seconds",
     "prefill_tokens_per_second",
     "free_work_seconds",
     "ram_seconds_per_token",
     "disk_seconds_per_token",
+    "hit_ratio",
 )
 
 
@@ -168,6 +170,18 @@ def check_settle(request: pb.SettleRequest) -> None:
     """
     _range("lease_ids (number)", len(request.lease_ids), 0, MAX_LEASES)
     _range("suspect_slots (number)", len(request.suspect_slots), 0, MAX_ADDRESSES)
+
+
+def check_place(request: pb.PlaceRequest) -> None:
+    """Refuse a placement of no block, into no tier below RAM, or with a time that is none.
+
+    Raises:
+        MalformedError: naming the field.
+    """
+    _length("address", request.address, ADDRESS_BYTES)
+    _amount("budget_seconds", request.budget_seconds)
+    if request.tier not in PLACES:
+        raise MalformedError(f"tier: expected one of {PLACES}, got {request.tier}")
 
 
 def check_hand_over(request: pb.HandOverRequest) -> None:

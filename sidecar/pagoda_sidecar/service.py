@@ -18,6 +18,7 @@ from pagoda_sidecar.arena.tier import RamTier
 from pagoda_sidecar.attachment import Attachment
 from pagoda_sidecar.hand_over import hand_over
 from pagoda_sidecar.lookups import look_up
+from pagoda_sidecar.proofs import place
 from pagoda_sidecar.requests import MalformedError, SkewError
 from pagoda_sidecar.sidecar import LiveEngineError, LockNotHeldError, Sidecar
 
@@ -28,6 +29,7 @@ Context: TypeAlias = ServicerContext[Any, Any]
 # A pool that is slow to say what exists must not make a lookup useless
 LOOKUP_SHARE = 0.7
 DEFAULT_SECONDS = 1.0
+MAX_PLACE_SECONDS = 5.0
 
 
 class TierService(TierServicer):
@@ -55,7 +57,7 @@ class TierService(TierServicer):
             self._attachment(request.attachment)
             addresses = requests.addresses("addresses", request.addresses)
             seconds = (context.time_remaining() or DEFAULT_SECONDS) * LOOKUP_SHARE
-            return await look_up(self._sidecar, addresses, seconds)
+            return await look_up(self._sidecar, addresses, seconds, is_counted=not request.is_proof)
 
     async def Load(self, request: pb.LoadRequest, context: Context) -> None:  # type: ignore[override]
         """Grant, then tell of each block as it becomes ready."""
@@ -69,7 +71,8 @@ class TierService(TierServicer):
             if job is None:
                 self._check_unknown(tier, request_id)
                 is_back_first = request.order == pb.ORDER_BACK_FIRST
-                job = self._sidecar.loads.start(tier, request_id, attachment.holder, run, is_back_first)
+                is_use = not request.is_proof
+                job = self._sidecar.loads.start(tier, request_id, attachment.holder, run, is_back_first, is_use)
             async with contextlib.aclosing(job.follow()) as events:
                 async for event in events:
                     await context.write(event)
@@ -157,6 +160,16 @@ class TierService(TierServicer):
             )
             attachment.has_handed_over = result.num_left == 0
             return pb.HandOverReply(num_blocks=result.num_blocks, num_left=result.num_left)
+
+    async def Place(self, request: pb.PlaceRequest, context: Context) -> pb.PlaceReply:
+        """Move a block of a proof."""
+        async with self._checked("place", context):
+            self._attachment(request.attachment)
+            requests.check_place(request)
+            placing = place(
+                self._sidecar, request.address, request.tier, min(request.budget_seconds, MAX_PLACE_SECONDS)
+            )
+            return pb.PlaceReply(reason=await placing)
 
     async def _attach(self, request: pb.AttachRequest, context: Context) -> Attachment:
         code, reason, message = grpc.StatusCode.OK, "ok", ""

@@ -8,9 +8,10 @@ Everything here belongs to the control loop. A tier is let go of only after load
 """
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -70,10 +71,10 @@ class Sidecar:
         self.residency.on_change = self.hints.mark_address
         self.residency.on_ram = self.demoter.nudge
         self.disk.on_changed = self._disk_changed
-        self._keeper = ArenaKeeper(volume, ram_bytes)
-        self._keeper.on_ready = self._arena_is_ready
-        self._keeper.on_failed = self.tell_engine
-        self._keeper.on_progress = self.tell_engine
+        self.keeper = ArenaKeeper(volume, ram_bytes)
+        self.keeper.on_ready = self._arena_is_ready
+        self.keeper.on_failed = self.tell_engine
+        self.keeper.on_progress = self.tell_engine
         self._switching = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._num_evictions = self._num_share_evictions = 0
@@ -81,11 +82,12 @@ class Sidecar:
         self._num_disk_evictions = self._num_disk_share_evictions = 0
         self._shares = Shares()
         self._num_moved = 0
+        self._pool_changes = pool.num_upheavals
 
     async def start(self) -> None:
         """Open the arena or begin to make one."""
         self.disk.start()
-        await self._keeper.start()
+        await self.keeper.start()
 
     async def attach(self, request: pb.AttachRequest) -> Attachment:
         """Make this engine the attached one.
@@ -97,7 +99,7 @@ class Sidecar:
         former = self.attachment
         if former is not None and former.request.process_id != request.process_id:
             raise LiveEngineError("another engine is attached and alive")
-        if await asyncio.to_thread(self._keeper.is_lock_free):
+        if await asyncio.to_thread(self.keeper.is_lock_free):
             raise LockNotHeldError("take an exclusive OFD lock on engine.lock before attaching")
         if former is not self.attachment:
             raise LiveEngineError("another engine attached at the same time")
@@ -142,6 +144,8 @@ class Sidecar:
             ram_off_reason=self.ram_off_reason,
             pool_off_reason=self.pool_off_reason,
             disk_off_reason=self.disk_off_reason,
+            tiers=self.configured,
+            pool_changes=self.pool.num_upheavals,
         )
         if self.tier is not None and not self.ram_off_reason:
             arena = self.tier.arena
@@ -151,10 +155,20 @@ class Sidecar:
         return event
 
     @property
+    def configured(self) -> list[pb.TierName.ValueType]:
+        """The tiers that there should be, whether they are on or off."""
+        wanted = {
+            pb.TIER_NAME_RAM: self.keeper.is_configured,
+            pb.TIER_NAME_DISK: self.disk.is_configured,
+            pb.TIER_NAME_POOL: self.pool.is_configured,
+        }
+        return [name for name, is_wanted in wanted.items() if is_wanted]
+
+    @property
     def ram_off_reason(self) -> str:
         """Why the RAM tier is off; empty while it is on."""
-        if self.off_reason or self._keeper.off_reason:
-            return self.off_reason or self._keeper.off_reason
+        if self.off_reason or self.keeper.off_reason:
+            return self.off_reason or self.keeper.off_reason
         return "" if self.tier is not None else "no engine has announced its blocks"
 
     @property
@@ -183,6 +197,18 @@ class Sidecar:
         """Count a call that is answered with an error."""
         self.counters.calls_refused.add(1, call=call, reason=reason)
 
+    def follow_pool(self) -> None:
+        """Tell the attached engine when the pool's nodes are others, or one of them came back."""
+        former, self._pool_changes = self._pool_changes, self.pool.num_upheavals
+        if former != self._pool_changes:
+            self.tell_engine()
+
+    @contextlib.asynccontextmanager
+    async def tier_held(self) -> AsyncIterator[RamTier | None]:
+        """Keep the RAM tier, if there is one, from being let go of while the context is open: for moments."""
+        async with self._switching:
+            yield self.tier
+
     def tell_engine(self) -> None:
         """Send the attached engine a fresh description."""
         if self.attachment is not None:
@@ -193,7 +219,7 @@ class Sidecar:
         counters, tier = self.counters, self.tier
         counters.attached.set(self.attachment is not None)
         counters.digest_rows.set(self.hints.num_published)
-        counters.arena_allocated.set(self._keeper.allocated_ratio)
+        counters.arena_allocated.set(self.keeper.allocated_ratio)
         self._show_disk()
         if tier is None:
             self._show_no_tier()
@@ -256,7 +282,7 @@ class Sidecar:
         async with self._switching:
             await self._let_go()
             self.table.use_storage(None)
-            await self._keeper.close()
+            await self.keeper.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.disk.close()
         await self.pool.close()
@@ -274,20 +300,20 @@ class Sidecar:
                 return
             if self.tier is not None and self.tier.namespace != request.namespace[: len(self.tier.namespace)]:
                 await self._let_go()
-            if not self._keeper.fits(request.payload_bytes):
+            if not self.keeper.fits(request.payload_bytes):
                 await self._let_go()
                 self.table.use_storage(None)
             self.pool.set_namespace(request.namespace)
-            if self._keeper.prepare(request.payload_bytes) and self.tier is None:
+            if self.keeper.prepare(request.payload_bytes) and self.tier is None:
                 await self._build_tier(request)
             if self.tier is not None:
                 self.tier.attached()
 
     async def _build_tier(self, request: pb.AttachRequest) -> None:
-        arena = self._keeper.arena
+        arena = self.keeper.arena
         assert arena is not None, "a prepared keeper has an arena"
         tier = await asyncio.to_thread(
-            RamTier, arena, request.namespace, request.codec, time.monotonic, self._keeper.is_lock_free
+            RamTier, arena, request.namespace, request.codec, time.monotonic, self.keeper.is_lock_free
         )
         await asyncio.to_thread(tier.warm, self.table.heats())
         if tier.num_damaged_headers:
@@ -317,17 +343,17 @@ class Sidecar:
         """Give the arena up: a thread that hangs in a read may still write to a slot."""
         if not self._is_closing:  # then nobody will use it before that thread is gone
             self.table.use_storage(None)
-            self._keeper.discard()
+            self.keeper.discard()
 
     def _arena_is_ready(self) -> None:
-        arena = self._keeper.arena
+        arena = self.keeper.arena
         assert arena is not None, "the keeper has just said so"
         self.table.use_storage(arena.digest_rows)
         self.spawn(self._fit_and_tell())
 
     async def _recheck(self, tier: RamTier, blocks: list[Block]) -> None:
-        async with self._switching:  # nobody lets go of the arena meanwhile
-            if tier is self.tier:
+        async with self.tier_held() as held:
+            if tier is held:
                 await self.verifier.check(tier, blocks)
 
     async def _fit_and_tell(self) -> None:

@@ -231,6 +231,7 @@ class FakePool:
     """A pool in a dict. `delay` seconds pass before anything lands; `broken` addresses land as garbage headers."""
 
     off_reason = ""
+    is_configured = True
 
     def __init__(self) -> None:
         self.num_upheavals = 0

@@ -149,7 +149,7 @@ async def test_the_same_process_may_attach_again_and_its_former_attachment_is_vo
 
 
 async def test_an_engine_without_the_lock_is_refused(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peer.sidecar._keeper, "is_lock_free", lambda: True)
+    monkeypatch.setattr(peer.sidecar.keeper, "is_lock_free", lambda: True)
     code, details = await peer.refused()
     assert code is grpc.StatusCode.FAILED_PRECONDITION
     assert "engine.lock" in details

@@ -95,10 +95,14 @@ class Batch:
         self.supply.let_go(request)
         self.roster.remove(request)
         self.on_end(request)
+        if not request.new.is_proof:
+            self._count_end(request, finish)
+        self._tell(request, TokenEvent(request.request_id, tokens, finish, self._first_sources(request, tokens), error))
+
+    def _count_end(self, request: Request, finish: str) -> None:
         self.instruments.requests.add(1, outcome=finish)
         if finish in ("stop", "length"):
             self.workload.record_request(request.num_generated, self.clock() - request.new.arrival)
-        self._tell(request, TokenEvent(request.request_id, tokens, finish, self._first_sources(request, tokens), error))
 
     def seconds_to_wait(self) -> float | None:
         """How long nothing can happen without news: None without requests, else until a wait of theirs is over."""
@@ -135,7 +139,8 @@ class Batch:
 
     def _look_for_the_ceiling(self, request: Request) -> None:
         """Once, in the order in which requests may find one another's blocks."""
-        if request.unavoidable_tokens is None and request.new.replay_cause is None:
+        is_repeat = request.new.replay_cause is not None
+        if request.unavoidable_tokens is None and not is_repeat and not request.new.is_proof:
             addresses = request.addresses[: request.num_reusable]
             request.unavoidable_tokens = self.ceiling.prompt(addresses, request.num_prompt, request.block_tokens)
 
@@ -187,7 +192,7 @@ class Batch:
 
     def _generated(self, request: Request, token: int) -> None:
         request.tokens.append(token)
-        self.instruments.generation_tokens.add(1)
+        self.instruments.generation_tokens.add(not request.new.is_proof)
         if token in request.new.stop_token_ids:
             self.end(request, "stop", (token,))
         elif not request.num_left:
@@ -199,7 +204,7 @@ class Batch:
 
     def _first_sources(self, request: Request, tokens: tuple[int, ...]) -> Mapping[str, int] | None:
         """Time a token and, if it is the first one, count the prompt's tokens and return their sources."""
-        if not tokens:
+        if not tokens or request.new.is_proof:
             return None
         now, last = self.clock(), request.last_token_at
         request.last_token_at = now

@@ -43,6 +43,7 @@ class NewRequest:
     arrival: float  # on the engine's clock
     crossing: Crossing | None = None  # None: the whole chain is in one scope
     replay_cause: str | None = None  # "n" for the second and further choices of one client request
+    is_proof: bool = False  # the engine's own, to see that it works: counted nowhere
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ class EngineStats:
             free_work_seconds=self.free_work_seconds,
             ram_seconds_per_token=self.ram_seconds_per_token,
             disk_seconds_per_token=self.disk_seconds_per_token,
+            hit_ratio=self.hit_ratio,
         )
 
 

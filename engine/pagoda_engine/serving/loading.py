@@ -1,6 +1,6 @@
 """From arguments to a running service: everything slow about a start, in the order in which it can go wrong.
 
-    text ─► weights ─► namespace ─► tiers ─► engine thread ─► service
+    text ─► weights ─► namespace ─► tiers ─► engine thread ─► proof ─► service
 
 Rules: runs in a thread of its own; imports torch, so it is itself imported there; what was started is ended again when
 a later stage fails.
@@ -27,12 +27,15 @@ from pagoda_engine.serving.keys import Keys
 from pagoda_engine.serving.language import ModelLanguage
 from pagoda_engine.serving.live import Live
 from pagoda_engine.serving.prepare import Limits
+from pagoda_engine.serving.proof import Prover, Scope
 from pagoda_engine.serving.public import PublicTexts
 from pagoda_engine.serving.service import Service
 from pagoda_engine.text.errors import TextError
 from pagoda_engine.text.model_text import load_text
+from pagoda_protocol import metrics as names
 from pagoda_protocol.namespace import Namespace
 from pagoda_protocol.records import CODECS
+from pagoda_protocol.tenants import PROOF_SCOPE, tenant_root, tenant_tag
 from pagoda_runtime.metrics import Metrics
 from pagoda_sidecar.client import EngineIdentity, LockHeldError, TierClient, TierUnavailable
 
@@ -52,9 +55,11 @@ class Loaded:
     service: Service
     engine: Engine
     tiers: TierClient | None
+    prover: Prover
 
     def close(self) -> None:
         """Stop the engine (requests that live end with an error), then let go of the volume."""
+        self.prover.stop()
         self.engine.stop()
         if self.tiers is not None:
             self.tiers.close()
@@ -64,7 +69,7 @@ def load(arguments: Arguments, keys: Keys, live: Live, metrics: Metrics, progres
     """Load the model, attach the tiers and start the engine.
 
     Raises:
-        StartError: the model cannot be served as it was asked for, or the volume is not to be used.
+        StartError: the model cannot be served as it was asked for, does not work, or the volume is not to be used.
     """
     try:
         return _load(arguments, keys, live, metrics, progress)
@@ -108,6 +113,19 @@ def _load(arguments: Arguments, keys: Keys, live: Live, metrics: Metrics, progre
         # The core states what it needs of a client in types of its own; the sidecar's have the same fields.
         engine = Engine(runner, settings, metrics, tiers, idle_seconds=lambda: live.settings().idle_seconds)
         engine.start()
+        undo.callback(engine.stop)
+        scope = Scope(
+            tenant_root(keys.pool_secret, namespace, PROOF_SCOPE),
+            tenant_tag(keys.pool_secret, PROOF_SCOPE),
+            arguments.block_tokens,
+            runner.facts.payload_bytes,
+        )
+        proofs = metrics.counter(names.TIER_PROOFS, "Proofs that a tier works, by result.", ("tier", "result"))
+        prover = Prover(engine, tiers, scope, proofs)
+        progress("proof", 0.0)
+        prover.prove()
+        progress("proof", 1.0)
+        prover.watch()
         undo.pop_all()
     _log.info(
         "loaded namespace=%s kv_dtype=%s codec=%s num_blocks=%d max_request_tokens=%d",
@@ -127,8 +145,9 @@ def _load(arguments: Arguments, keys: Keys, live: Live, metrics: Metrics, progre
         public=PublicTexts(language, lambda: live.settings().shared_prefixes),
         coverage=Coverage(language, keys.digest_key, language.template_digest, arguments.block_tokens),
         hand_over=lambda: hand_over(tiers),
+        proof=prover.describe,
     )
-    return Loaded(service, engine, tiers)
+    return Loaded(service, engine, tiers, prover)
 
 
 def namespace_of(facts: ModelFacts) -> bytes:

@@ -52,30 +52,39 @@ Drain = Callable[[], Awaitable[bool]]
 
 
 def build_app(
-    gate: Gate[Service], metrics: Metrics, *, max_model_tokens: int, drain: Drain, admin_token: str
+    gate: Gate[Service],
+    metrics: Metrics,
+    *,
+    max_model_tokens: int,
+    drain: Drain,
+    admin_token: str,
+    generation: Callable[[], int],
 ) -> web.Application:
     """Return the application.
 
     `drain` closes the gate, waits for what is inside and returns whether all of it ended; `admin_token` is what a
-    caller must show to have it done.
+    caller must show to have it done; `generation` is that of the live settings in use.
     """
     max_body_bytes = max(_MIN_BODY_BYTES, _BODY_BYTES_PER_TOKEN * max_model_tokens)
     middleware = _answer_errors(Measures(metrics), max_body_bytes)
     app = web.Application(middlewares=[middleware], client_max_size=max_body_bytes)
     add_common_routes(app, metrics)
-    _add_state_routes(app, gate, drain, admin_token)
+    _add_state_routes(app, gate, drain, admin_token, generation)
     _add_model_routes(app, gate)
     _add_completion_routes(app, gate)
     app.on_response_prepare.append(_add_request_id)
     return app
 
 
-def _add_state_routes(app: web.Application, gate: Gate[Service], drain: Drain, admin_token: str) -> None:
+def _add_state_routes(
+    app: web.Application, gate: Gate[Service], drain: Drain, admin_token: str, generation: Callable[[], int]
+) -> None:
     async def ready(_: web.Request) -> web.Response:
-        reason = gate.reason
+        reason, service = gate.reason, gate.service
+        shown = {"generation": generation(), "proof": None if service is None else service.proof()}
         if reason is None:
-            return web.json_response({"status": "ready"})
-        return web.json_response({"status": "not ready", "reason": reason}, status=503)
+            return web.json_response({"status": "ready", **shown})
+        return web.json_response({"status": "not ready", "reason": reason, **shown}, status=503)
 
     async def drain_now(request: web.Request) -> web.Response:
         shown = request.headers.get("Authorization", "").encode(errors="surrogateescape")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from pagoda_engine.core.tiers import DigestRow
 from pagoda_engine.serving.auth import Callers
@@ -35,3 +35,5 @@ class Service:
     coverage: Coverage
     hand_over: Callable[[], int]
     """Push blocks to the pool that lacks them; blocks for seconds, returns how many, never raises."""
+    proof: Callable[[], dict[str, Any]]
+    """What the engine has shown of itself, as `/ready` tells it."""

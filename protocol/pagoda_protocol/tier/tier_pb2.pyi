@@ -125,6 +125,8 @@ class AttachEvent(_message.Message):
     RAM_OFF_REASON_FIELD_NUMBER: _builtins.int
     POOL_OFF_REASON_FIELD_NUMBER: _builtins.int
     DISK_OFF_REASON_FIELD_NUMBER: _builtins.int
+    TIERS_FIELD_NUMBER: _builtins.int
+    POOL_CHANGES_FIELD_NUMBER: _builtins.int
     attachment: _builtins.bytes
     """16 bytes; also the device epoch"""
     arena_epoch: _builtins.bytes
@@ -139,6 +141,12 @@ class AttachEvent(_message.Message):
     """empty while the pool tier is on"""
     disk_off_reason: _builtins.str
     """empty while the disk tier is on"""
+    pool_changes: _builtins.int
+    """rises with each list of nodes, and with each node that came back"""
+    @_builtins.property
+    def tiers(self) -> _containers.RepeatedScalarFieldContainer[Global___TierName.ValueType]:
+        """that are configured, whether they are on or off"""
+
     def __init__(
         self,
         *,
@@ -149,10 +157,12 @@ class AttachEvent(_message.Message):
         ram_off_reason: _builtins.str = ...,
         pool_off_reason: _builtins.str = ...,
         disk_off_reason: _builtins.str = ...,
+        tiers: _abc.Iterable[Global___TierName.ValueType] | None = ...,
+        pool_changes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arena_epoch", b"arena_epoch", "arena_path", b"arena_path", "attachment", b"attachment", "disk_off_reason", b"disk_off_reason", "pool_off_reason", b"pool_off_reason", "ram_off_reason", b"ram_off_reason", "slot_bytes", b"slot_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arena_epoch", b"arena_epoch", "arena_path", b"arena_path", "attachment", b"attachment", "disk_off_reason", b"disk_off_reason", "pool_changes", b"pool_changes", "pool_off_reason", b"pool_off_reason", "ram_off_reason", b"ram_off_reason", "slot_bytes", b"slot_bytes", "tiers", b"tiers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -164,7 +174,10 @@ class LookupRequest(_message.Message):
 
     ATTACHMENT_FIELD_NUMBER: _builtins.int
     ADDRESSES_FIELD_NUMBER: _builtins.int
+    IS_PROOF_FIELD_NUMBER: _builtins.int
     attachment: _builtins.bytes
+    is_proof: _builtins.bool
+    """of an engine's proof of itself: counted nowhere"""
     @_builtins.property
     def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """a chain, first block first"""
@@ -174,10 +187,11 @@ class LookupRequest(_message.Message):
         *,
         attachment: _builtins.bytes = ...,
         addresses: _abc.Iterable[_builtins.bytes] | None = ...,
+        is_proof: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "attachment", b"attachment"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "attachment", b"attachment", "is_proof", b"is_proof"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -244,6 +258,7 @@ class LoadRequest(_message.Message):
     FIRST_FIELD_NUMBER: _builtins.int
     STOP_FIELD_NUMBER: _builtins.int
     ORDER_FIELD_NUMBER: _builtins.int
+    IS_PROOF_FIELD_NUMBER: _builtins.int
     attachment: _builtins.bytes
     request_id: _builtins.str
     root: _builtins.bytes
@@ -252,6 +267,8 @@ class LoadRequest(_message.Message):
     """load addresses[first:stop]"""
     stop: _builtins.int
     order: Global___Order.ValueType
+    is_proof: _builtins.bool
+    """of an engine's proof of itself: no use of the blocks"""
     @_builtins.property
     def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """the whole chain, so that a parent is always known"""
@@ -266,10 +283,11 @@ class LoadRequest(_message.Message):
         first: _builtins.int = ...,
         stop: _builtins.int = ...,
         order: Global___Order.ValueType = ...,
+        is_proof: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "attachment", b"attachment", "first", b"first", "order", b"order", "request_id", b"request_id", "root", b"root", "stop", b"stop"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "attachment", b"attachment", "first", b"first", "is_proof", b"is_proof", "order", b"order", "request_id", b"request_id", "root", b"root", "stop", b"stop"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -682,6 +700,7 @@ class ReportRequest(_message.Message):
         FREE_WORK_SECONDS_FIELD_NUMBER: _builtins.int
         RAM_SECONDS_PER_TOKEN_FIELD_NUMBER: _builtins.int
         DISK_SECONDS_PER_TOKEN_FIELD_NUMBER: _builtins.int
+        HIT_RATIO_FIELD_NUMBER: _builtins.int
         num_running: _builtins.int
         num_waiting: _builtins.int
         outstanding_seconds: _builtins.float
@@ -691,6 +710,8 @@ class ReportRequest(_message.Message):
         ram_seconds_per_token: _builtins.float
         """what loading a token has cost lately; 0 while unknown"""
         disk_seconds_per_token: _builtins.float
+        hit_ratio: _builtins.float
+        """of prompt tokens lately; absent: there were none"""
         def __init__(
             self,
             *,
@@ -701,12 +722,15 @@ class ReportRequest(_message.Message):
             free_work_seconds: _builtins.float = ...,
             ram_seconds_per_token: _builtins.float = ...,
             disk_seconds_per_token: _builtins.float = ...,
+            hit_ratio: _builtins.float | None = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        _HasFieldArgType: _TypeAlias = _typing.Literal["_hit_ratio", b"_hit_ratio", "hit_ratio", b"hit_ratio"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["disk_seconds_per_token", b"disk_seconds_per_token", "free_work_seconds", b"free_work_seconds", "num_running", b"num_running", "num_waiting", b"num_waiting", "outstanding_seconds", b"outstanding_seconds", "prefill_tokens_per_second", b"prefill_tokens_per_second", "ram_seconds_per_token", b"ram_seconds_per_token"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["_hit_ratio", b"_hit_ratio", "disk_seconds_per_token", b"disk_seconds_per_token", "free_work_seconds", b"free_work_seconds", "hit_ratio", b"hit_ratio", "num_running", b"num_running", "num_waiting", b"num_waiting", "outstanding_seconds", b"outstanding_seconds", "prefill_tokens_per_second", b"prefill_tokens_per_second", "ram_seconds_per_token", b"ram_seconds_per_token"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        _WhichOneofReturnType__hit_ratio: _TypeAlias = _typing.Literal["hit_ratio"]  # noqa: Y015
+        _WhichOneofArgType__hit_ratio: _TypeAlias = _typing.Literal["_hit_ratio", b"_hit_ratio"]  # noqa: Y015
+        def WhichOneof(self, oneof_group: _WhichOneofArgType__hit_ratio) -> _WhichOneofReturnType__hit_ratio | None: ...
 
     ATTACHMENT_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
@@ -817,3 +841,52 @@ class HandOverReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HandOverReply: _TypeAlias = HandOverReply  # noqa: Y015
+
+@_typing.final
+class PlaceRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ATTACHMENT_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    TIER_FIELD_NUMBER: _builtins.int
+    BUDGET_SECONDS_FIELD_NUMBER: _builtins.int
+    attachment: _builtins.bytes
+    address: _builtins.bytes
+    tier: Global___TierName.ValueType
+    """unspecified: nowhere"""
+    budget_seconds: _builtins.float
+    def __init__(
+        self,
+        *,
+        attachment: _builtins.bytes = ...,
+        address: _builtins.bytes = ...,
+        tier: Global___TierName.ValueType = ...,
+        budget_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attachment", b"attachment", "budget_seconds", b"budget_seconds", "tier", b"tier"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlaceRequest: _TypeAlias = PlaceRequest  # noqa: Y015
+
+@_typing.final
+class PlaceReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    """why it is not where it should be; empty if it is"""
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlaceReply: _TypeAlias = PlaceReply  # noqa: Y015

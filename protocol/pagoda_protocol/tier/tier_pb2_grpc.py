@@ -79,6 +79,11 @@ class TierStub:
                 request_serializer=pagoda__protocol_dot_tier_dot_tier__pb2.HandOverRequest.SerializeToString,
                 response_deserializer=pagoda__protocol_dot_tier_dot_tier__pb2.HandOverReply.FromString,
                 _registered_method=True)
+        self.Place = channel.unary_unary(
+                '/pagoda.tier.v1.Tier/Place',
+                request_serializer=pagoda__protocol_dot_tier_dot_tier__pb2.PlaceRequest.SerializeToString,
+                response_deserializer=pagoda__protocol_dot_tier_dot_tier__pb2.PlaceReply.FromString,
+                _registered_method=True)
 
 
 class TierServicer:
@@ -149,6 +154,13 @@ class TierServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Place(self, request, context):
+        """Moves a block of an engine's proof of itself from RAM into one tier and out of all others, or out of all.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TierServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -196,6 +208,11 @@ def add_TierServicer_to_server(servicer, server):
                     servicer.HandOver,
                     request_deserializer=pagoda__protocol_dot_tier_dot_tier__pb2.HandOverRequest.FromString,
                     response_serializer=pagoda__protocol_dot_tier_dot_tier__pb2.HandOverReply.SerializeToString,
+            ),
+            'Place': grpc.unary_unary_rpc_method_handler(
+                    servicer.Place,
+                    request_deserializer=pagoda__protocol_dot_tier_dot_tier__pb2.PlaceRequest.FromString,
+                    response_serializer=pagoda__protocol_dot_tier_dot_tier__pb2.PlaceReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -441,6 +458,33 @@ class Tier:
             '/pagoda.tier.v1.Tier/HandOver',
             pagoda__protocol_dot_tier_dot_tier__pb2.HandOverRequest.SerializeToString,
             pagoda__protocol_dot_tier_dot_tier__pb2.HandOverReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Place(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pagoda.tier.v1.Tier/Place',
+            pagoda__protocol_dot_tier_dot_tier__pb2.PlaceRequest.SerializeToString,
+            pagoda__protocol_dot_tier_dot_tier__pb2.PlaceReply.FromString,
             options,
             channel_credentials,
             insecure,

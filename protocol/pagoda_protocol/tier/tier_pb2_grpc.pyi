@@ -57,6 +57,8 @@ class TierStub:
     """Digest rows, device residency and load, in batches."""
     HandOver: _grpc.UnaryUnaryMultiCallable[_tier_pb2.HandOverRequest, _tier_pb2.HandOverReply]
     """Pushes blocks that the pool lacks, hottest sessions first, within a budget."""
+    Place: _grpc.UnaryUnaryMultiCallable[_tier_pb2.PlaceRequest, _tier_pb2.PlaceReply]
+    """Moves a block of an engine's proof of itself from RAM into one tier and out of all others, or out of all."""
 
 @_typing.type_check_only
 class TierAsyncStub(TierStub):
@@ -82,6 +84,8 @@ class TierAsyncStub(TierStub):
     """Digest rows, device residency and load, in batches."""
     HandOver: _aio.UnaryUnaryMultiCallable[_tier_pb2.HandOverRequest, _tier_pb2.HandOverReply]  # type: ignore[assignment]
     """Pushes blocks that the pool lacks, hottest sessions first, within a budget."""
+    Place: _aio.UnaryUnaryMultiCallable[_tier_pb2.PlaceRequest, _tier_pb2.PlaceReply]  # type: ignore[assignment]
+    """Moves a block of an engine's proof of itself from RAM into one tier and out of all others, or out of all."""
 
 class TierServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -158,5 +162,13 @@ class TierServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_tier_pb2.HandOverReply, _abc.Awaitable[_tier_pb2.HandOverReply]]:
         """Pushes blocks that the pool lacks, hottest sessions first, within a budget."""
+
+    @_abc_1.abstractmethod
+    def Place(
+        self,
+        request: _tier_pb2.PlaceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tier_pb2.PlaceReply, _abc.Awaitable[_tier_pb2.PlaceReply]]:
+        """Moves a block of an engine's proof of itself from RAM into one tier and out of all others, or out of all."""
 
 def add_TierServicer_to_server(servicer: TierServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

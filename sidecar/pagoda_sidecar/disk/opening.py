@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 
+from pagoda_protocol.records import PROOF, RecordHeader
 from pagoda_sidecar.disk.folder import Found, SegmentFolder
 from pagoda_sidecar.disk.index import DiskIndex
 from pagoda_sidecar.disk.layout import following
@@ -30,8 +31,8 @@ async def load_index(
 ) -> Content:
     """Take the folder for ours and its records into `index`, oldest first, so that of two the newer one stays.
 
-    Records of another namespace stay where they are, as garbage that makes its segment worth less. What a killed
-    writer left torn is cut off.
+    Records of another namespace and proofs stay where they are, as garbage that makes its segment worth less. What a
+    killed writer left torn is cut off.
 
     Raises:
         OSError: the folder cannot be used (now).
@@ -77,8 +78,13 @@ def _ahead(folder: SegmentFolder, threads: DiskThreads, sequences: list[int]) ->
 async def _take(index: DiskIndex, found: Found, file_bytes: int, namespace: bytes, payload_bytes: int) -> None:
     segment = index.open_segment(found.sequence, file_bytes)
     for number, (offset, header) in enumerate(found.records):
-        if header.namespace == namespace and header.payload_bytes == payload_bytes:
+        if _is_wanted(header, namespace, payload_bytes):
             index.add(header, segment, offset)
         if number % RECORDS_PER_TURN == RECORDS_PER_TURN - 1:
             await asyncio.sleep(0)
     index.advance(len(found.records))
+
+
+def _is_wanted(header: RecordHeader, namespace: bytes, payload_bytes: int) -> bool:
+    is_ours = header.namespace == namespace and header.payload_bytes == payload_bytes
+    return is_ours and not header.flags & PROOF

@@ -81,7 +81,7 @@ class DiskTier:
     @property
     def off_reason(self) -> str:
         """Why the tier is off; empty while it is on."""
-        if self._path is None or self.cap_bytes == 0:
+        if not self.is_configured:
             return NOT_CONFIGURED
         if self._health.off_reason:
             return self._health.off_reason
@@ -90,6 +90,11 @@ class DiskTier:
         if segment_bytes(self.cap_bytes, self._payload_bytes) is None:
             return f"{self.cap_bytes} bytes of disk are too few for blocks of {self._payload_bytes}"
         return "" if self._opened == self._namespace else READING_INDEX
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether there should be a disk tier."""
+        return self._path is not None and self.cap_bytes > 0
 
     @property
     def used_bytes(self) -> int:
@@ -131,6 +136,12 @@ class DiskTier:
     def has(self, address: bytes) -> bool:
         """Whether a record of `address` can be read."""
         return self.enabled() and self.index.get(address) is not None
+
+    def forget(self, address: bytes) -> None:
+        """Have no record of `address` any more; its bytes go with their segment."""
+        entry = self.index.get(address)
+        if entry is not None:
+            self.index.remove(entry)
 
     def is_rooted(self, address: bytes) -> bool:
         """Whether the chain of `address` is whole over RAM and a disk that is on."""

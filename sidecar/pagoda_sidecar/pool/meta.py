@@ -37,9 +37,15 @@ def delete_command(key: bytes, opaque: int, cas: int) -> bytes:
     return b"md %b C%d q O%d\r\n" % (key, cas, opaque)
 
 
-def store_command(key: bytes, opaque: int, value_bytes: int, client_flag: int, *, add: bool = False) -> bytes:
-    """Announce a value, which follows, and then `END_OF_VALUE`. With `add` an existing item stays (answer NS)."""
-    return b"ms %b %d F%d%b O%d\r\n" % (key, value_bytes, client_flag, b" ME" if add else b"", opaque)
+def store_command(
+    key: bytes, opaque: int, value_bytes: int, client_flag: int, *, add: bool = False, seconds: int = 0
+) -> bytes:
+    """Announce a value, which follows, and then `END_OF_VALUE`. With `add` an existing item stays (answer NS).
+
+    It is forgotten after `seconds` (0: when its place is needed).
+    """
+    extras = (b" ME" if add else b"") + (b" T%d" % seconds if seconds else b"")
+    return b"ms %b %d F%d%b O%d\r\n" % (key, value_bytes, client_flag, extras, opaque)
 
 
 def log_in_command(username: bytes, password: bytes) -> bytes:

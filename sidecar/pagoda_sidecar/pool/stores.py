@@ -9,11 +9,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from pagoda_protocol.records import RecordError, RecordHeader, pack_header
+from pagoda_protocol.records import PROOF, RecordError, RecordHeader, pack_header
 from pagoda_sidecar.pool import items, keys, meta
 from pagoda_sidecar.pool.connection import Connection
 from pagoda_sidecar.pool.errors import NodeGarbled
 from pagoda_sidecar.pool.meta import Response
+
+PROOF_SECONDS = 60  # so long memcached keeps the record of a proof at most
 
 
 class Storing:
@@ -24,6 +26,11 @@ class Storing:
         self.header = header
         self.payload = payload
         self.outcome: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    @property
+    def seconds(self) -> int:
+        """After how long the node is to forget it; 0: when it needs the place."""
+        return PROOF_SECONDS if self.header.flags & PROOF else 0
 
     def decide(self, outcome: str) -> None:
         """Say what became of it; only the first word counts."""
@@ -49,6 +56,7 @@ class _Value:
     decides: Storing | None = None
     flag: int = items.FLAG_WHOLE
     add: bool = False
+    seconds: int = 0
 
 
 async def store(connection: Connection, batch: Sequence[Storing]) -> None:
@@ -72,7 +80,7 @@ def _whole_values(batch: Sequence[Storing]) -> Iterator[_Value]:
     for storing in batch:
         if storing.verify():
             key = keys.record_key(storing.namespace, storing.header.address)
-            yield _Value(key, (pack_header(storing.header), storing.payload), storing)
+            yield _Value(key, (pack_header(storing.header), storing.payload), storing, seconds=storing.seconds)
 
 
 async def _store_values(connection: Connection, values: Iterable[_Value], num_bytes: int) -> str:
@@ -81,7 +89,8 @@ async def _store_values(connection: Connection, values: Iterable[_Value], num_by
     connection.begin(num_bytes)
     for value in values:
         (opaque,) = connection.opaques(1)
-        command = meta.store_command(value.key, opaque, sum(map(len, value.pieces)), value.flag, add=value.add)
+        num_bytes = sum(map(len, value.pieces))
+        command = meta.store_command(value.key, opaque, num_bytes, value.flag, add=value.add, seconds=value.seconds)
         await connection.send([command, *value.pieces, meta.END_OF_VALUE])
         questions.append((value, opaque))
     outcomes: list[str] = []
@@ -106,7 +115,11 @@ async def _store_parts(connection: Connection, storing: Storing) -> None:
     outcome = await _store_values(
         connection,
         [
-            _Value(keys.part_key(namespace, header.address, header.xxh3, index), (payload[start:end],))
+            _Value(
+                keys.part_key(namespace, header.address, header.xxh3, index),
+                (payload[start:end],),
+                seconds=storing.seconds,
+            )
             for index, (start, end) in enumerate(items.part_ranges(len(payload), part_bytes))
         ],
         len(payload),
@@ -114,7 +127,8 @@ async def _store_parts(connection: Connection, storing: Storing) -> None:
     if outcome == "stored":
         head = pack_header(header) + items.pack_descriptor(len(payload), part_bytes)
         key = keys.record_key(namespace, header.address)
-        await _store_values(connection, [_Value(key, (head,), storing, items.FLAG_SPLIT, add=True)], 0)
+        value = _Value(key, (head,), storing, items.FLAG_SPLIT, add=True, seconds=storing.seconds)
+        await _store_values(connection, [value], 0)
     else:
         storing.decide(outcome)
 

@@ -59,6 +59,7 @@ async def server_of(service: Service | None, drain_seconds: float = 5.0) -> Asyn
         max_model_tokens=MAX_MODEL_TOKENS,
         drain=Drainer(gate, drain_seconds).drain,
         admin_token=ADMIN["Authorization"].removeprefix("Bearer "),
+        generation=lambda: 7,
     )
     async with serving(app, "127.0.0.1", 0, shutdown_seconds=0.2) as port, aiohttp.ClientSession() as http:
         yield Server(port, gate, service, http)  # type: ignore[arg-type]
