@@ -27,6 +27,8 @@ class Delete:
 
     observed: Manifest
     why: str
+    is_wanted: bool = False
+    """It is made anew once it is gone."""
     keeps_pods: bool = False
     """Leave what the object made where it is, for its successor to adopt."""
 
@@ -85,7 +87,7 @@ def _action(wanted: Manifest, found: Manifest | None) -> Action | None:
     if found is None:
         return Write(wanted, "missing")
     if (fixed := _fixed_difference(wanted, found)) is not None:
-        return Delete(found, f"{fixed} cannot be changed in place", keeps_pods=_adopts(wanted, found))
+        return Delete(found, f"{fixed} cannot be changed in place", is_wanted=True, keeps_pods=_adopts(wanted, found))
     if (path := difference(wanted, found)) is not None:
         version = found["metadata"]["resourceVersion"]
         return Write({**wanted, "metadata": {**wanted["metadata"], "resourceVersion": version}}, path)

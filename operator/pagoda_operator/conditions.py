@@ -5,54 +5,14 @@ template has shown it. What cannot be told yet is Unknown, or for Ready False. W
 nothing yet, because the operator has just started, the last word about the same generation stands.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from pagoda_operator import proofs
+from pagoda_operator.evidence import FALSE, TRUE, UNKNOWN, Condition, Evidence
 from pagoda_operator.names import ENGINE, MEMCACHED, ROUTER
 from pagoda_operator.pods import SIDECAR, SPEC, Problem, tell
-from pagoda_operator.proofs import Reports
-from pagoda_operator.workloads import Workload
 
 MAX_MESSAGE = 2000
-TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
-
-
-@dataclass(frozen=True)
-class Condition:
-    """One condition, without the times that the status adds."""
-
-    type: str
-    status: str
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """All that the conditions are told by."""
-
-    generation: int
-    engine: Workload
-    router: Workload
-    memcached: Workload | None
-    """None: the pool manages no memcached nodes."""
-    reports: Reports
-    live_generation: int | None
-    """What engines have to follow; None: there are no live settings."""
-    is_valid: bool = True
-    """The spec could be turned into children."""
-    problems: tuple[Problem, ...] = ()
-    """Of the spec and of the children's objects."""
-    pending: tuple[str, ...] = ()
-    """Why the children's objects are not all as wanted yet, where only time is needed."""
-    before: Mapping[str, Condition] | None = None
-    """The last conditions, where they are about this generation."""
-
-    @property
-    def workloads(self) -> tuple[Workload, ...]:
-        """All parts."""
-        return (self.engine, self.router, *([self.memcached] if self.memcached else []))
 
 
 def judge(evidence: Evidence) -> tuple[Condition, ...]:
@@ -60,7 +20,7 @@ def judge(evidence: Evidence) -> tuple[Condition, ...]:
     problems = _all_problems(evidence)
     return (
         _ready(evidence, problems),
-        _progressing(evidence, problems),
+        _progressing(evidence),
         _degraded(problems),
         _tiers("CacheReady", SIDECAR, evidence, problems),
         _tiers("PoolReady", MEMCACHED, evidence, problems),
@@ -83,7 +43,7 @@ def _all_problems(evidence: Evidence) -> list[Problem]:
 
 def _remembered(evidence: Evidence, told: set[str]) -> list[Problem]:
     """Problems that pods told of before the operator restarted, where none tells of any now."""
-    former = [(area, (evidence.before or {}).get(kind)) for kind, area in _AREAS.items() if area not in told]
+    former = [(area, evidence.before.get(kind)) for kind, area in _AREAS.items() if area not in told]
     return [
         Problem(area, condition.reason, condition.message)
         for area, condition in former
@@ -131,7 +91,7 @@ def _ready(evidence: Evidence, problems: Sequence[Problem]) -> Condition:
     return _condition("Ready", TRUE, "Serving", text)
 
 
-def _progressing(evidence: Evidence, problems: Sequence[Problem]) -> Condition:
+def _progressing(evidence: Evidence) -> Condition:
     late = [workload for workload in evidence.workloads if not workload.is_rolled_out]
     starting = [workload for workload in evidence.workloads if not workload.is_complete]
     stuck = [workload for workload in evidence.workloads if workload.stuck is not None]
@@ -146,7 +106,7 @@ def _progressing(evidence: Evidence, problems: Sequence[Problem]) -> Condition:
         return _condition("Progressing", TRUE, "Creating", "; ".join(evidence.pending))
     if late:
         return _condition("Progressing", TRUE, "RollingOut", text)
-    if starting and problems:
+    if any(workload.problems for workload in starting):
         return _condition("Progressing", FALSE, "PodsNotReady", f"{text}; see Degraded")
     if starting:
         return _condition("Progressing", TRUE, "Starting", text)
@@ -178,7 +138,7 @@ def _tiers(kind: str, area: str, evidence: Evidence, problems: Sequence[Problem]
         return _condition(kind, FALSE, "NodesNotReady", nodes.progress())
     silent = [pod.name for pod in engine.pods if not proofs.has_told(pod, evidence.reports)]
     if engine.is_complete and silent and _was(evidence, kind, TRUE):
-        return (evidence.before or {})[kind]
+        return evidence.before[kind]
     if not engine.is_complete or silent or not engine.pods:
         text = engine.progress() if not engine.is_complete else "pods have not told how their tiers are"
         return _condition(kind, UNKNOWN, "NotProven", f"{text}; the tiers are known once every pod has proved them")
@@ -190,7 +150,7 @@ def _tiers(kind: str, area: str, evidence: Evidence, problems: Sequence[Problem]
     )
 
 
-_FIELDS = {SIDECAR: "spec.cache.ram or spec.cache.disk", MEMCACHED: "spec.cache.pool"}
+_FIELDS = {SIDECAR: "spec.cache.ram or spec.cache.disk", MEMCACHED: "spec.cache.pool and spec.cache.ram"}
 
 
 def _routing(evidence: Evidence, problems: Sequence[Problem]) -> Condition:
@@ -204,7 +164,7 @@ def _routing(evidence: Evidence, problems: Sequence[Problem]) -> Condition:
 
 
 def _was(evidence: Evidence, kind: str, status: str) -> bool:
-    former = (evidence.before or {}).get(kind)
+    former = evidence.before.get(kind)
     return former is not None and former.status == status
 
 

@@ -122,7 +122,7 @@ def _crash(name: str, container: Mapping[str, Any]) -> tuple[str, str] | None:
     if last.get("reason") == "OOMKilled":
         return "OOMKilled", f"container {name} was killed for memory; {_MEMORY_ADVICE.get(name, 'raise its limit')}"
     said = f": {quote(last['message'])}" if last.get("message") else ""
-    what = f"container {name} keeps crashing, last with exit code {last['exitCode']}{said}"
+    what = f"container {name} crashed, last with exit code {last['exitCode']}{said}"
     return "CrashLoopBackOff", f"{what}; see its log (kubectl logs -c {name} --previous)"
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from pagoda_operator import proofs
 from pagoda_operator.compare import Manifest
-from pagoda_operator.conditions import Condition, Evidence, judge
+from pagoda_operator.conditions import judge
+from pagoda_operator.evidence import Condition, Evidence
 from pagoda_operator.names import ENGINE, selector_text
 
 HIT_RATE_STEP = 2.5  # percent
@@ -32,15 +33,6 @@ def make_status(pool_name: str, model: str | None, evidence: Evidence, before: M
     if (known := model or before.get("model")) is not None:
         status["model"] = known
     return status if hit_rate is None else {**status, "cache": {"hitRate": hit_rate}}
-
-
-def last_words(status: Manifest, generation: int) -> Mapping[str, Condition]:
-    """Return the conditions of a status that are about `generation`, by type."""
-    return {
-        entry["type"]: Condition(entry["type"], entry["status"], entry["reason"], entry["message"])
-        for entry in status.get("conditions") or ()
-        if entry.get("observedGeneration") == generation
-    }
 
 
 def timestamp(moment: datetime.datetime) -> str:

@@ -1,0 +1,114 @@
+"""All that a pool's conditions are told by, put together. Pure."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from pagoda_operator import names
+from pagoda_operator.changes import Key
+from pagoda_operator.compare import Manifest
+from pagoda_operator.intents import Intent, live_data
+from pagoda_operator.pods import Problem
+from pagoda_operator.proofs import Report, Reports
+from pagoda_operator.workloads import Workload, read_workload
+from pagoda_operator.world import World
+from pagoda_protocol.live import LIVE_FILE, LiveSettingsError, parse_live
+
+TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
+ReportOf = Callable[[str, str, str], Report | None]  # by namespace, name and uid of a pod
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One condition, without the times that the status adds."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that the conditions are told by."""
+
+    generation: int
+    engine: Workload
+    router: Workload
+    memcached: Workload | None
+    """None: the pool manages no memcached nodes."""
+    reports: Reports
+    live_generation: int | None
+    """What engines have to follow; None: there are no live settings."""
+    is_valid: bool = True
+    """The spec could be turned into children."""
+    problems: tuple[Problem, ...] = ()
+    """Of the spec and of the children's objects."""
+    pending: tuple[str, ...] = ()
+    """Why the children's objects are not all as wanted yet, where only time is needed."""
+    before: Mapping[str, Condition] = field(default_factory=dict)
+    """The last conditions, where they are about this generation."""
+
+    @property
+    def workloads(self) -> tuple[Workload, ...]:
+        """All parts."""
+        return (self.engine, self.router, *([self.memcached] if self.memcached else []))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The world after all writes, and what they left undone."""
+
+    world: World
+    problems: tuple[Problem, ...] = ()
+    """What a person has to see to."""
+    pending: tuple[str, ...] = ()
+    """What time sees to, a sentence each."""
+
+
+def gather(outcome: Outcome, intent: Intent, report_of: ReportOf) -> Evidence:
+    """Read everything once more, now that all is written that could be."""
+    world = outcome.world
+    engine = _workload(world, intent, names.ENGINE, "Deployment")
+    reports = {pod.name: report_of(world.namespace, pod.name, pod.uid) for pod in engine.pods}
+    return Evidence(
+        generation=world.generation,
+        engine=engine,
+        router=_workload(world, intent, names.ROUTER, "Deployment"),
+        memcached=_nodes(world, intent),
+        reports={name: report for name, report in reports.items() if report is not None},
+        live_generation=live_generation(world),
+        is_valid=intent.pool is not None,
+        problems=outcome.problems,
+        pending=outcome.pending,
+        before=last_words(world.pool.get("status") or {}, world.generation),
+    )
+
+
+def live_generation(world: World) -> int | None:
+    """Return which live settings engines have to follow, None while there are none that can be read."""
+    try:
+        return parse_live((live_data(world) or {}).get(LIVE_FILE, "")).generation
+    except LiveSettingsError:
+        return None
+
+
+def last_words(status: Manifest, generation: int) -> Mapping[str, Condition]:
+    """Return the conditions of a status that are about `generation`, by type."""
+    return {
+        entry["type"]: Condition(entry["type"], entry["status"], entry["reason"], entry["message"])
+        for entry in status.get("conditions") or ()
+        if entry.get("observedGeneration") == generation
+    }
+
+
+def _workload(world: World, intent: Intent, part: str, kind: str) -> Workload:
+    key: Key = (kind, names.child_name(world.name, part))
+    wanted = intent.child(key)
+    desired = None if wanted is None else int(wanted["spec"]["replicas"])
+    return read_workload(part, desired, world.own(*key), world.pods[part])
+
+
+def _nodes(world: World, intent: Intent) -> Workload | None:
+    key = ("StatefulSet", names.child_name(world.name, names.MEMCACHED))
+    is_there = world.own(*key) is not None if intent.pool is None else intent.child(key) is not None
+    return _workload(world, intent, names.MEMCACHED, "StatefulSet") if is_there else None

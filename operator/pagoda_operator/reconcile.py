@@ -1,0 +1,191 @@
+"""One pool, from what is observed to what is wanted: observe, plan, apply, tell. Any trigger, the same function.
+
+Every write rests on the version that was observed. When somebody else was first (409), nothing more is written: it is
+looked at again at once. A child that the API server refuses keeps no other child from its place; the pool's conditions
+quote the refusal.
+"""
+
+import datetime
+import logging
+import secrets
+import time
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from pagoda_operator import names
+from pagoda_operator.changes import Action, Delete, Plan, Write, key_of, plan
+from pagoda_operator.children import Images, PolicyPeers, render_secrets
+from pagoda_operator.compare import Manifest
+from pagoda_operator.events import transitions
+from pagoda_operator.evidence import TRUE, Outcome, gather, live_generation
+from pagoda_operator.intents import Intent, intend, owner_of
+from pagoda_operator.kube.api import Api
+from pagoda_operator.kube.errors import (
+    ConflictError,
+    ForbiddenError,
+    GoneError,
+    KubeError,
+    NotServedError,
+    RefusedError,
+)
+from pagoda_operator.kube.kinds import POOL, SECRET, kind_of
+from pagoda_operator.pods import SPEC, Problem, quote
+from pagoda_operator.proofs import Report
+from pagoda_operator.status import make_status, timestamp
+from pagoda_operator.world import World, observe, with_namesakes
+from pagoda_protocol.pool.spec import InferencePool
+from pagoda_runtime.logs import fields
+
+_log = logging.getLogger(__name__)
+
+CONFLICT_SECONDS = 0.2
+LEAVING_SECONDS = 1.0
+UNREADY_SECONDS = 60.0
+# Secrets cannot be looked at, so they are sent again now and then, and more often where a pool is not ready: one of
+# them may be what is missing.
+SECRETS_SECONDS, UNREADY_SECRETS_SECONDS = 1800.0, 120.0
+
+
+class Fleet(Protocol):
+    """What pods say of themselves."""
+
+    def report(self, namespace: str, pod_name: str, pod_uid: str) -> Report | None:
+        """Return a pod's newest words, None if it has not been asked yet."""
+
+    def expect(self, namespace: str, pool: str, generation: int) -> None:
+        """Ask a pool's pods often until they follow live settings of `generation`."""
+
+    def only(self, namespace: str, pool: str, pod_uids: Collection[str]) -> None:
+        """Forget all pods of a pool but these."""
+
+
+class Reconciler:
+    """Brings pools about, one at a time each; `clock` tells seconds since 1970."""
+
+    def __init__(
+        self,
+        api: Api,
+        images: Images,
+        peers: PolicyPeers,
+        fleet: Fleet,
+        clock: Callable[[], float] = time.time,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        self._api = api
+        self._images = images
+        self._peers = peers
+        self._fleet = fleet
+        self._clock = clock
+        self._random_bytes = random_bytes
+        self._secrets_sent: dict[tuple[str, str], tuple[str, float]] = {}  # by pool: its uid, and when
+
+    async def reconcile(self, namespace: str, name: str) -> float | None:
+        """Do all that can be done now; return after how many seconds to look again, None: when something happens.
+
+        Raises:
+            KubeError: the API server cannot be reached or read; nothing is known, so nothing was told.
+        """
+        world = await observe(self._api, namespace, name)
+        if world is None:
+            self._fleet.only(namespace, name, ())
+            self._secrets_sent.pop((namespace, name), None)
+            return None
+        intent = intend(world, self._images, self._peers)
+        try:
+            outcome = await self._bring_about(world, intent)
+            is_ready = await self._tell(outcome, intent)
+        except ConflictError as error:
+            _log.debug("somebody else was first %s", fields(namespace=namespace, pool=name, error=error))
+            return CONFLICT_SECONDS
+        except GoneError as error:
+            _log.debug("something went meanwhile %s", fields(namespace=namespace, pool=name, error=error))
+            return LEAVING_SECONDS
+        if outcome.pending:
+            return LEAVING_SECONDS
+        return None if is_ready else UNREADY_SECONDS
+
+    async def _bring_about(self, world: World, intent: Intent) -> Outcome:
+        if intent.pool is None:
+            return Outcome(world, intent.problems)
+        await self._send_secrets(world, intent.pool)
+        world = await with_namesakes(self._api, world, intent.children)
+        todo = plan(world.uid, intent.children, world.children)
+        problems = [Problem(SPEC, "NameClash", text) for text in todo.clashes]
+        for action in todo.actions:
+            try:
+                world = await self._do(world, action)
+            except (RefusedError, ForbiddenError, NotServedError) as error:
+                _log.warning("a child was refused %s", fields(namespace=world.namespace, pool=world.name, error=error))
+                problems.append(Problem(SPEC, f"Child{error.code}", quote(str(error))))
+        return Outcome(world, tuple(problems), (*todo.leaving, *_replaced(todo)))
+
+    async def _send_secrets(self, world: World, pool: InferencePool) -> None:
+        key, now = (world.namespace, world.name), self._clock()
+        uid, sent = self._secrets_sent.get(key, ("", 0.0))
+        is_ready = _is_ready(world.pool.get("status") or {})
+        if uid == world.uid and now - sent < (SECRETS_SECONDS if is_ready else UNREADY_SECRETS_SECONDS):
+            return
+        for secret in render_secrets(pool, owner_of(world), self._random_bytes):
+            await self._api.create(SECRET, secret)
+        self._secrets_sent[key] = (world.uid, now)
+
+    async def _do(self, world: World, action: Action) -> World:
+        target = action.manifest if isinstance(action, Write) else action.observed
+        kind, metadata = kind_of(target), target["metadata"]
+        about = fields(
+            namespace=world.namespace, pool=world.name, child=f"{kind.kind}/{metadata['name']}", why=action.why
+        )
+        if isinstance(action, Write):
+            applied = await self._api.apply(kind, action.manifest, manager=names.MANAGER)
+            _log.info("applied a child %s", about)
+            return world.with_child(applied)
+        await self._api.delete(
+            kind, world.namespace, metadata["name"], uid=metadata["uid"], resource_version=metadata["resourceVersion"],
+            propagation="Orphan" if action.keeps_pods else "Background",
+        )  # fmt: skip
+        _log.info("deleted a child %s", about)
+        return world
+
+    async def _tell(self, outcome: Outcome, intent: Intent) -> bool:
+        """Write the status if it says something new, and events for what has turned; return whether all is ready."""
+        world = outcome.world
+        before = world.pool.get("status") or {}
+        model = intent.pool.model.name if intent.pool is not None else None
+        now = timestamp(datetime.datetime.fromtimestamp(self._clock(), datetime.UTC))
+        evidence = gather(outcome, intent, self._seen_by(world).report)
+        status = make_status(world.name, model, evidence, before, now)
+        if status != before:
+            metadata = {key: world.pool["metadata"][key] for key in ("namespace", "name", "resourceVersion")}
+            manifest = {"apiVersion": POOL.api_version, "kind": POOL.kind, "metadata": metadata, "status": status}
+            await self._api.apply(POOL, manifest, manager=names.STATUS_MANAGER, subresource="status")
+            await self._announce(world, before, status)
+        return _is_ready(status)
+
+    async def _announce(self, world: World, before: Manifest, status: Manifest) -> None:
+        for turn in transitions(before, status):
+            about = fields(namespace=world.namespace, pool=world.name, reason=turn.reason, message=turn.note)
+            _log.info("%s %s", turn.action, about)
+            try:
+                await self._api.event(
+                    world.pool, warning=turn.is_warning, reason=turn.reason, action=turn.action, note=turn.note
+                )
+            except KubeError as error:  # the status has said it; an event is worth no second reconcile
+                _log.warning("an event could not be posted %s error=%s", about, error)
+
+    def _seen_by(self, world: World) -> Fleet:
+        """Return the fleet, told which pods there are and what they have to follow."""
+        uids = [pod["metadata"]["uid"] for pod in world.pods[names.ENGINE]]
+        self._fleet.only(world.namespace, world.name, uids)
+        if (generation := live_generation(world)) is not None:
+            self._fleet.expect(world.namespace, world.name, generation)
+        return self._fleet
+
+
+def _replaced(todo: Plan) -> tuple[str, ...]:
+    """Say which objects are deleted to be made anew."""
+    gone = [action for action in todo.actions if isinstance(action, Delete) and action.is_wanted]
+    return tuple(f"{' '.join(key_of(action.observed))} is made anew: {action.why}" for action in gone)
+
+
+def _is_ready(status: Manifest) -> bool:
+    return any(entry["type"] == "Ready" and entry["status"] == TRUE for entry in status.get("conditions") or ())
