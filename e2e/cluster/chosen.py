@@ -32,7 +32,7 @@ def api_server(environment: Mapping[str, str] = os.environ) -> Iterator[Cluster]
     assets = environment.get("KUBEBUILDER_ASSETS")
     with clusters.claimed() as where:
         programs = clusters.up(where, Path(assets) if assets else None)
-        yield Cluster(where.kubeconfig, programs, has_controllers=not assets)
+        yield Cluster(where.kubeconfig, programs, has_controllers=not assets, fake_pods=where.fake_pods)
 
 
 def _existing(environment: Mapping[str, str]) -> Cluster:

@@ -13,6 +13,8 @@ from typing import Any
 
 import yaml
 
+from . import fake_nodes
+
 CALL_SECONDS = 60.0
 HELM_SECONDS = 180.0
 
@@ -30,6 +32,8 @@ class Cluster:
     programs: Path | None = None
     # False: an API server alone, where a Deployment makes no pods and a namespace never goes away.
     has_controllers: bool = True
+    # The addresses of pods on fake nodes.
+    fake_pods: str = "10.199.0.0/16"
     # Files of this session alone: kubeconfigs of service accounts, the clients' caches.
     scratch: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="pagoda-cluster-")))
 
@@ -73,6 +77,19 @@ class Cluster:
         path.touch(mode=0o600)
         path.write_text(yaml.safe_dump(document), "utf-8")
         return path
+
+    @contextlib.contextmanager
+    def fake_nodes(self, count: int, gpus: int = 8) -> Iterator[list[str]]:
+        """Have `count` nodes on which pods are ready and nothing runs; see fake_nodes.py."""
+        names = [f"fake-{i}" for i in range(count)]
+        self.kubectl("apply", "--server-side", "-f", "-", input=fake_nodes.manifests(names, gpus))
+        try:
+            with fake_nodes.playing(self.kubeconfig, self.fake_pods):
+                ready = [f"node/{name}" for name in names]
+                self.kubectl("wait", "--for=condition=Ready", *ready, "--timeout=50s")
+                yield names
+        finally:
+            self.kubectl("delete", "node", *names, "--ignore-not-found")
 
     def environment(self) -> dict[str, str]:
         """Return the environment in which programs find this cluster and its tools."""
