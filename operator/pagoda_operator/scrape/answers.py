@@ -137,9 +137,9 @@ def _hits(document: Mapping[str, Any]) -> str:
     return encode_prefix_hits(_hit(row) for row in rows)
 
 
-def _hit(row: object) -> PrefixHit:
+def _hit(row: Any) -> PrefixHit:
     try:
-        digest, tokens, tier, heat = row  # type: ignore[misc]  # whatever it is, it is unpacked or refused
+        digest, tokens, tier, heat = row
         if type(tokens) is not int or not 0 <= tokens <= _MAX_COUNT or not 0 <= heat <= _MAX_COUNT:
             raise AnswerError("tokens or heat out of bounds")
         return PrefixHit(bytes.fromhex(digest), tokens, tier, int(heat))

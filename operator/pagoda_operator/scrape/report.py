@@ -1,11 +1,11 @@
 """What is known of one pod, and which of it matters to whom. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from pagoda_operator.scrape.answers import EngineAnswer, SidecarAnswer
-from pagoda_operator.scrape.ask import Answers
+from pagoda_operator.scrape.answers import EngineAnswer
+from pagoda_operator.scrape.ask import Answers, Failure
 
 HIT_RATIO_STEP = 0.05  # a smaller change is no news to a pool's status
 
@@ -50,18 +50,12 @@ class PodReport:
 def make_report(answers: Answers, container_id: str | None, at: float) -> PodReport:
     """Turn what a look brought into a report."""
     engine, sidecar = answers.engine, answers.sidecar
-    has_engine, has_sidecar = isinstance(engine, EngineAnswer), isinstance(sidecar, SidecarAnswer)
-    return PodReport(
-        ready=engine.ready if has_engine else None,
-        generation=engine.generation if has_engine else None,
-        proof=engine.proof if has_engine else None,
-        reason=engine.reason,
-        summary=sidecar.summary if has_sidecar else None,
-        at=at,
-        sidecar_reason="" if has_sidecar else sidecar.reason,
-        hits=sidecar.hits if has_sidecar else "",
-        container_id=container_id,
-    )
+    report = PodReport(None, None, None, engine.reason, None, at, container_id=container_id)
+    if isinstance(engine, EngineAnswer):
+        report = replace(report, ready=engine.ready, generation=engine.generation, proof=engine.proof)
+    if isinstance(sidecar, Failure):
+        return replace(report, sidecar_reason=sidecar.reason)
+    return replace(report, summary=sidecar.summary, hits=sidecar.hits)
 
 
 def _facts(report: PodReport) -> tuple[Any, ...]:
