@@ -109,7 +109,7 @@ class Annotator:
             "annotations": dict(wanted),
         }
         manifest = {"apiVersion": POD.api_version, "kind": POD.kind, "metadata": metadata}
-        self._fleet.pod_changed(await self._api.apply(POD, manifest, manager=ANNOTATIONS_MANAGER))
+        self._fleet.pod_seen(await self._api.apply(POD, manifest, manager=ANNOTATIONS_MANAGER))
         self._instruments.writes.add(outcome="written")
 
     def _failed(self, error: KubeError, pod: EnginePod, level: int) -> None:

@@ -1,6 +1,6 @@
 """All engine pods and what each last said.
 
-Pods come from the operator's watch (`pod_changed`, `pod_gone`) and from what reconciling lists (`only`); answers come
+Pods come from the operator's watch (`pod_seen`, `pod_gone`) and from what reconciling lists (`only`); answers come
 from asking each pod on its schedule, many at a time. A report is of the container that runs now: when the engine's
 container is another one, what its predecessor said is gone.
 """
@@ -80,7 +80,7 @@ class Fleet:
                 self._schedule.ask_now(uid, self._clock())
         self._wake.set()
 
-    def pod_changed(self, manifest: Mapping[str, Any]) -> bool:
+    def pod_seen(self, manifest: Mapping[str, Any]) -> bool:
         """Take in an event of a pod; return whether it brought more than annotations, so that its pool is looked at."""
         pod = read_pod(manifest)
         if pod is None:
@@ -100,10 +100,9 @@ class Fleet:
         self._tell_pod(pod)
         return before is None or before.fingerprint != pod.fingerprint
 
-    def pod_gone(self, namespace: str, name: str, uid: str) -> None:
+    def pod_gone(self, manifest: Mapping[str, Any]) -> None:
         """Forget a pod that was deleted."""
-        _log.debug("a pod is gone %s", fields(namespace=namespace, pod=name))
-        self._forget(uid)
+        self._forget(manifest["metadata"]["uid"])
 
     def only(self, namespace: str, pool: str, pod_uids: Collection[str]) -> None:
         """Forget all pods of a pool but those that were just listed: a watch that broke off may have missed an end."""

@@ -65,7 +65,7 @@ class World:
         self.annotator = Annotator(self.fleet, self.server, AnnotateInstruments(self.metrics), clock=self.clock)
 
     def show(self, number: int = 0, **changes: Any) -> None:
-        self.fleet.pod_changed(self.server.put(engine_pod(number, **changes)))
+        self.fleet.pod_seen(self.server.put(engine_pod(number, **changes)))
 
     def say(self, number: int = 0, *, container: str = "containerd://e1", **changes: Any) -> None:
         answers = Answers(read_ready(200, as_bytes(ready())), read_summary(200, as_bytes(summary(**changes))))
@@ -246,6 +246,6 @@ async def test_a_pod_that_is_gone_is_not_written() -> None:
             here.show(number)
             here.say(number)
         here.show(0, deleted=True)
-        here.fleet.pod_gone("shop", "chat-engine-6f-1", "uid-chat-1")
+        here.fleet.pod_gone(engine_pod(1))
         await here.written(1.0)
         assert [manifest["metadata"]["uid"] for manifest in here.server.applied] == ["uid-chat-2"]

@@ -47,7 +47,7 @@ class World:
         fleet.watch(lambda namespace, pool: self.changes.append((namespace, pool)))
 
     def show(self, number: int = 0, **changes: Any) -> bool:
-        return self.fleet.pod_changed(engine_pod(number, address=f"127.0.0.{number + 1}", **changes))
+        return self.fleet.pod_seen(engine_pod(number, address=f"127.0.0.{number + 1}", **changes))
 
     def report(self, number: int = 0) -> PodReport | None:
         return self.fleet.report("shop", f"chat-engine-6f-{number}", f"uid-chat-{number}")
@@ -222,7 +222,7 @@ async def test_a_pod_that_is_gone_or_going_has_no_report_and_is_asked_no_more() 
             here.show(number)
             await here.until(lambda report: report.ready is True, number)
         here.show(0, deleted=True)
-        here.fleet.pod_gone("shop", "chat-engine-6f-1", "uid-chat-1")
+        here.fleet.pod_gone(engine_pod(1))
         here.fleet.only("shop", "chat", ["uid-chat-0"])  # the third one's end was missed
         assert [here.report(number) for number in range(3)] == [None, None, None]
         assert len(here.fleet) == 1
