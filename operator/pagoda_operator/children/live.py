@@ -8,35 +8,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from pagoda_operator import names
-from pagoda_operator.children.inputs import ChildrenError, Manifest, Owner
+from pagoda_operator.children.inputs import Manifest, Owner
 from pagoda_operator.children.memcached import node_address
 from pagoda_operator.children.objects import manifest
 from pagoda_operator.children.tiers import managed_of
 from pagoda_protocol.live import LIVE_FILE
-from pagoda_protocol.pool.quantities import MEBI
 from pagoda_protocol.pool.spec import ExternalPool, InferencePool
 
 _COMPONENT = "live"
 _GENERATION = "generation"
-_MAX_BYTES = MEBI  # Kubernetes' limit of a ConfigMap's data
 
 
 def config_map(pool: InferencePool, owner: Owner, observed: Mapping[str, str] | None) -> Manifest:
-    """Return the ConfigMap; `observed` is the data of the one that is there.
-
-    Raises:
-        ChildrenError: the shared prefixes do not fit.
-    """
+    """Return the ConfigMap; `observed` is the data of the one that is there."""
     data = {
         LIVE_FILE: _text(_live_settings(pool, owner, observed or {})),
         names.POOL_NODES_KEY: _text({"nodes": _nodes(pool, owner)}),
     }
-    if (num_bytes := sum(len(key) + len(text.encode()) for key, text in data.items())) > _MAX_BYTES:
-        raise ChildrenError(
-            "spec.tenancy.sharedPrefixes",
-            f"take {num_bytes} bytes with the pool's other live settings, more than the {_MAX_BYTES} "
-            "that a ConfigMap holds; shorten them",
-        )
     labels = names.shared_labels(owner.name, _COMPONENT)
     return manifest("v1", "ConfigMap", owner, names.live_name(owner.name), labels, data=data)
 

@@ -1,11 +1,10 @@
 """The pool's `podTemplate` merged into the engine's pod: wishes are added, what is the operator's stays.
 
-Most of what is the operator's cannot be said in a pool at all (`pagoda_protocol.pool.pod_shapes`: service accounts,
-security contexts, host namespaces, other volumes, names and folders with our prefixes). Refused here is what would
-contradict this very pod:
+What may not be overridden cannot be said in a pool at all (`pagoda_protocol.pool.pod_shapes`): service accounts,
+security contexts, host namespaces, volumes that restricted pods may not have, and the labels, variables, volumes and
+folders that the operator sets. Refused here is what only this very pod, or another controller, contradicts:
 
-    env              HOME, OMP_NUM_THREADS and OMP_WAIT_POLICY, which the operator sets
-    volumeMounts     the paths at which this pod has something already, /dev/shm among them with several GPUs
+    volumeMounts     /dev/shm, where the pod has several GPUs
     labels           those by which Deployments tell pods apart
     annotations      AppArmor profiles, which are security contexts, and the cost of a pod's deletion
 
@@ -32,7 +31,7 @@ def merged(template: Manifest, wishes: PodTemplate) -> Manifest:
     Raises:
         ChildrenError: one of them is for the operator to set.
     """
-    _check_names(template["spec"]["containers"][0], wishes)
+    _check(template["spec"]["containers"][0], wishes)
     annotations = dict(wishes.annotations)
     metadata = {
         **template["metadata"],
@@ -65,11 +64,7 @@ def _spec(spec: Mapping[str, Any], wishes: PodTemplate) -> dict[str, Any]:
     }
 
 
-def _check_names(engine: Mapping[str, Any], wishes: PodTemplate) -> None:
-    variables = {variable["name"] for variable in engine["env"]}
-    for index, variable in enumerate(wishes.env):
-        if variable["name"] in variables:
-            _refuse(f"env[{index}].name", f"{variable['name']} is set by the operator; leave it out")
+def _check(engine: Mapping[str, Any], wishes: PodTemplate) -> None:
     folders = [place["mountPath"] for place in engine["volumeMounts"]]
     for index, place in enumerate(wishes.volume_mounts):
         if place["mountPath"] in folders:
