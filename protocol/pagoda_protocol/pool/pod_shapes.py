@@ -20,15 +20,22 @@ from pagoda_protocol.pool.texts import (
     VARIABLE_NAME,
 )
 
-RESERVED_LABELS = ("pagoda-kv.io/", "app.kubernetes.io/")
-"""Prefixes of labels and annotations that are the operator's."""
+RESERVED_LABELS = ("pagoda-kv.io/", "app.kubernetes.io/", "pod-template-hash", "controller-revision-hash")
+"""How labels begin that are the operator's, or by which Deployments tell pods apart."""
+RESERVED_ANNOTATIONS = (
+    "pagoda-kv.io/",
+    "app.kubernetes.io/",
+    "container.apparmor.security.beta.kubernetes.io/",  # a security context
+    "controller.kubernetes.io/",  # which pod goes first
+)
+"""How annotations begin that are the operator's."""
 RESERVED_VOLUMES = "pagoda-"
 """The prefix of all volumes that the operator adds."""
 RESERVED_ENVIRONMENT = "PAGODA_"
 """The prefix of variables that mean something to our programs."""
 RESERVED_VARIABLES = ("HOME", "OMP_NUM_THREADS", "OMP_WAIT_POLICY")
 """Variables that the operator sets."""
-RESERVED_FOLDERS = ("/run/pagoda", "/etc/pagoda", "/var/lib/pagoda")
+RESERVED_FOLDERS = ("/run/pagoda", "/etc/pagoda", "/var/lib/pagoda", "/dev/shm")
 """Where the operator mounts: nothing may lie there, below or above."""
 RESERVED_FOLDER = "/tmp"
 """Mounted by the operator too; folders in it may be mounted."""
@@ -47,7 +54,7 @@ def _free(read: Callable[[object], str], *prefixes: str) -> Callable[[object], s
 def _variable_name(value: object) -> str:
     name = _free(VARIABLE_NAME, RESERVED_ENVIRONMENT)(value)
     if name in RESERVED_VARIABLES:
-        raise FieldError(f"{name} is the operator's, like {' and '.join(RESERVED_VARIABLES)}; take another")
+        raise FieldError(f"is one of {', '.join(RESERVED_VARIABLES)}, which are the operator's; take another")
     return name
 
 
@@ -77,7 +84,7 @@ _WEIGHT = scalar(integer(1, 100))
 # Labels and where pods may run
 NODE_SELECTOR = _LABELS
 LABELS = entries(_free(LABEL_KEY, *RESERVED_LABELS), LABEL_VALUE, 32)
-ANNOTATIONS = entries(_free(LABEL_KEY, *RESERVED_LABELS), text(r"[^\ud800-\udfff]*", "a string", 16384), 32)
+ANNOTATIONS = entries(_free(LABEL_KEY, *RESERVED_ANNOTATIONS), text(r"[^\ud800-\udfff]*", "a string", 16384), 32)
 TOLERATIONS = items(
     fields(
         key=_KEY,

@@ -185,6 +185,38 @@ def test_with_a_gpu_the_kv_cache_may_be_larger_than_the_memory_limit():
     assert parse_pool(manifest).engine.kv_cache.memory_bytes == 40 * 2**30
 
 
+def test_public_texts_fit_in_one_config_map():
+    texts = ["a" * 65536, "é" * 65536]
+    assert parse_pool(changed("spec tenancy sharedPrefixes", texts)).tenancy.shared_prefixes == tuple(texts)
+    assert errors(changed("spec tenancy sharedPrefixes", [*texts, "b"])) == [
+        "spec.tenancy.sharedPrefixes: has 131073 characters in all; give at most 131072"
+    ]
+
+
+def test_an_empty_pod_template_asks_for_nothing():
+    lists = {"tolerations": [], "volumes": [], "volumeMounts": [], "env": [], "labels": {}, "affinity": {}}
+    assert parse_pool(changed("spec engine podTemplate", lists)) == parse_pool(minimal())
+
+
+@pytest.mark.parametrize(
+    ("surge", "unavailable", "num_gpus", "replicas", "numbers"),
+    [
+        (None, None, 0, 3, (1, 0)),
+        (None, None, 1, 1, (1, 0)),
+        (None, None, 1, 2, (0, 1)),
+        (0, None, 0, 3, (0, 1)),
+        (2, None, 1, 3, (2, 0)),
+        (None, 0, 1, 3, (1, 0)),
+        (None, 2, 0, 3, (0, 2)),
+        (1, 1, 1, 3, (1, 1)),
+    ],
+)
+def test_a_rollout_fills_in_what_is_left_open_so_that_pods_can_always_be_exchanged(
+    surge, unavailable, num_gpus, replicas, numbers
+):
+    assert Rollout(surge, unavailable).numbers(num_gpus, replicas) == numbers
+
+
 def test_the_error_reads_as_one_line_per_problem():
     with pytest.raises(SpecError) as refused:
         parse_pool(changed("spec replicas", 0, minimal("B")))
