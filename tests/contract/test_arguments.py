@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from pagoda_engine import drain
 from pagoda_protocol.pool.arguments import (
     Command,
     EnginePlacement,
     RouterPlacement,
     SidecarPlacement,
+    drain_command,
     engine_command,
     router_command,
     sidecar_command,
@@ -76,3 +78,11 @@ def test_a_flag_nobody_knows_is_refused(program: str, capsys: pytest.CaptureFixt
         parser_of(program).parse_args(argv)
     assert stop.value.code == 2
     assert "--no-such-flag" in capsys.readouterr().err
+
+
+def test_the_drain_takes_the_arguments_built_for_it() -> None:
+    command = drain_command(parse_pool(manifest()), EnginePlacement("chat-0", "0.0.0.0", 8000, "/secret", 2))
+    assert command.argv[1:3] == ("-m", "pagoda_engine.drain")
+    values = vars(drain.build_parser().parse_args(list(command.argv[3:])))
+    assert (values["port"], str(values["secret_dir"]), values["seconds"]) == (8000, "/secret", 5.0)
+    assert flags_of(drain.build_parser()) == {word for word in command.argv if word.startswith("--")}

@@ -204,16 +204,21 @@ class Batch:
 
     def _first_sources(self, request: Request, tokens: tuple[int, ...]) -> Mapping[str, int] | None:
         """Time a token and, if it is the first one, count the prompt's tokens and return their sources."""
-        if not tokens or request.new.is_proof:
+        if not tokens:
             return None
         now, last = self.clock(), request.last_token_at
         request.last_token_at = now
         if last is not None:
             self.instruments.inter_token.observe(now - last)
             return None
-        self.instruments.first_token.observe(now - request.new.arrival)
         sources = request.ledger.sources()
         assert sum(sources.values()) == request.num_prompt
+        if not request.new.is_proof:
+            self.instruments.first_token.observe(now - request.new.arrival)
+            self._count_prompt(request, sources)
+        return sources
+
+    def _count_prompt(self, request: Request, sources: Mapping[str, int]) -> None:
         for source, num_tokens in sources.items():
             if request.new.replay_cause is None:
                 self.instruments.prompt_tokens.add(num_tokens, source=source)
@@ -221,7 +226,6 @@ class Batch:
                 self.instruments.replayed_tokens.add(num_tokens, cause=request.new.replay_cause, source=source)
         if request.unavoidable_tokens is not None:
             self._count_hits(request.num_prompt, sources, request.unavoidable_tokens)
-        return sources
 
     def _count_hits(self, num_prompt: int, sources: Mapping[str, int], unavoidable_tokens: float) -> None:
         self.ceiling.count(num_prompt, num_prompt - sources[COMPUTE], unavoidable_tokens)

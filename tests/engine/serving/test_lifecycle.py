@@ -74,10 +74,18 @@ async def test_while_loading_health_is_200_and_the_rest_says_why_not() -> None:
             assert answer.status == 200
         async with server.http.get(f"{server.url}/ready") as answer:
             assert answer.status == 503
-            assert (await answer.json())["reason"] == "loading weights 37%"
+            shown = {"generation": 7, "proof": None}
+            assert await answer.json() == {"status": "not ready", "reason": "loading weights 37%", **shown}
         status, body = await post(server)
         assert status == 503
         assert "loading weights" in body["error"]["message"]
+
+
+async def test_ready_tells_the_generation_of_the_live_settings_and_what_was_proven(server: Server) -> None:
+    async with server.http.get(f"{server.url}/ready") as answer:
+        tiers = {"ram": "none", "disk": "none", "pool": "none"}
+        proof = {"generated": True, "tiers": tiers}
+        assert (answer.status, await answer.json()) == (200, {"status": "ready", "generation": 7, "proof": proof})
 
 
 async def test_answers_are_counted_by_route_and_code(server: Server) -> None:
@@ -185,7 +193,8 @@ async def test_drain_lets_streams_end_and_turns_others_away(loaded: Loaded) -> N
         status, body = await post(server)
         assert (status, body["error"]["code"]) == (503, "unavailable")
         async with server.http.get(f"{server.url}/ready") as answer:
-            assert (answer.status, (await answer.json())["reason"]) == (503, "draining")
+            ready = await answer.json()
+            assert (answer.status, ready["reason"], ready["proof"]["generated"]) == (503, "draining", True)
         chunks = [chunk async for chunk in stream]
         assert chunks[-1].choices[0].finish_reason == "length"
         async with await draining as answer:

@@ -177,6 +177,24 @@ def test_an_engine_lives_from_loading_to_a_drain_that_cuts_nothing(running: Runn
     assert running.process.wait(timeout=20) == 0
 
 
+def test_a_signal_after_a_drain_ends_the_process_at_once(running: Running, folder: Path) -> None:
+    running.wait_for(" ready ")
+    body = json.dumps({"model": "tiny", "prompt": "the", "max_tokens": 200, "stream": True, "ignore_eos": True})
+    request = urllib.request.Request(f"http://127.0.0.1:{running.port}/v1/completions", body.encode())
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        answer.readline()
+        drain = [sys.executable, "-m", "pagoda_engine.drain", "--port", str(running.port)]
+        drain += ["--secret-dir", str(folder / "secret"), "--seconds", "20"]
+        said = subprocess.run(drain, check=True, stderr=subprocess.PIPE, text=True, timeout=30).stderr
+        assert answer.read().endswith(b"data: [DONE]\n\n"), "the stream has ended by itself"
+    assert said == "drain: drained\n"
+    assert running.process.poll() is None, "a container that ends by itself is started anew"
+    began = time.monotonic()
+    running.process.terminate()
+    assert running.process.wait(timeout=20) == 0
+    assert time.monotonic() - began < 8, "of the 20 s that a drain may take nothing is waited for again"
+
+
 def test_a_signal_while_loading_ends_the_process_at_once(running: Running) -> None:
     start_time = time.monotonic()
     running.process.send_signal(signal.SIGINT)
