@@ -136,6 +136,9 @@ def _tiers(kind: str, area: str, evidence: Evidence, problems: Sequence[Problem]
         return _condition(kind, FALSE, of_area[0].reason, tell(of_area))
     if nodes is not None and not nodes.is_complete:
         return _condition(kind, FALSE, "NodesNotReady", nodes.progress())
+    if area == MEMCACHED and any(problem.area == SIDECAR and problem.reason in _SICK for problem in problems):
+        text = "sidecars are not there to reach it; see CacheReady"
+        return _condition(kind, UNKNOWN, "SidecarsNotReady", text)
     silent = [pod.name for pod in engine.pods if not proofs.has_told(pod, evidence.reports)]
     if engine.is_complete and silent and _was(evidence, kind, TRUE):
         return evidence.before[kind]
@@ -150,6 +153,8 @@ def _tiers(kind: str, area: str, evidence: Evidence, problems: Sequence[Problem]
     )
 
 
+# What keeps a whole sidecar from working, not only tiers of its own.
+_SICK = (proofs.SILENT, "SidecarNotReady", "CrashLoopBackOff", "OOMKilled", "ImagePullBackOff")
 _FIELDS = {SIDECAR: "spec.cache.ram or spec.cache.disk", MEMCACHED: "spec.cache.pool and spec.cache.ram"}
 
 

@@ -1,0 +1,299 @@
+"""The conditions: a table of what can be, and what must never be said of it."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pagoda_operator.conditions import MAX_MESSAGE, judge
+from pagoda_operator.evidence import Condition, Evidence
+from pagoda_operator.pods import Problem
+from tests.operator.reconcile.objects import OLD, STUCK, Said, evidence, pod, said, waiting, workload
+
+ALL = ["Ready", "Progressing", "Degraded", "CacheReady", "PoolReady", "RoutingReady"]
+
+
+def told(found: Evidence) -> dict[str, Condition]:
+    return {condition.type: condition for condition in judge(found)}
+
+
+def short(found: Evidence) -> dict[str, str]:
+    return {kind: f"{condition.status} {condition.reason}" for kind, condition in told(found).items()}
+
+
+WELL = {
+    "Ready": "True Serving", "Progressing": "False Complete", "Degraded": "False NoProblem",
+    "CacheReady": "True Proved", "PoolReady": "True NotConfigured", "RoutingReady": "True Routing",
+}  # fmt: skip
+UNTOLD = {"CacheReady": "Unknown NotProven", "PoolReady": "Unknown NotProven"}
+SILENT = Said(proof=said().proof, sidecar_reason="status 503")
+CRASHING = waiting("CrashLoopBackOff", exitCode=1)
+NO_IMAGE = waiting("ImagePullBackOff", "no such image")
+NEW_POD = pod("e-new")
+OLD_PODS = (pod("e-a", template=OLD), pod("e-b", template=OLD))
+
+
+def nothing_yet(part: str) -> Any:
+    return workload(part, desired=2, seen=False)
+
+
+CASES: dict[str, tuple[Evidence, dict[str, str]]] = {
+    "all is well": (evidence(), {}),
+    "nothing exists yet": (
+        evidence(engine=nothing_yet("engine"), router=nothing_yet("router"), memcached=nothing_yet("memcached")),
+        {
+            "Ready": "False RollingOut", "Progressing": "True RollingOut", "RoutingReady": "False RoutersNotReady",
+            "CacheReady": "Unknown NotProven", "PoolReady": "False NodesNotReady",
+        },
+    ),
+    "the controller has not seen the newest template": (
+        evidence(engine=workload("engine", pod("e-0"), pod("e-1"), seen=False)),
+        {"Ready": "False RollingOut", "Progressing": "True RollingOut", **UNTOLD},
+    ),
+    "the first new pod is ready beside the old ones": (
+        evidence(engine=workload("engine", NEW_POD, *OLD_PODS, desired=2, updated=1)),
+        {"Ready": "False RollingOut", "Progressing": "True RollingOut", **UNTOLD},
+    ),
+    "all new pods are ready, an old one is left": (
+        evidence(engine=workload("engine", pod("e-0"), pod("e-1"), OLD_PODS[0], desired=2)),
+        {"Ready": "False RollingOut", "Progressing": "True RollingOut", **UNTOLD},
+    ),
+    "the controller counts fewer updated pods than bear the mark (kubectl rollout restart)": (
+        evidence(engine=workload("engine", pod("e-0"), pod("e-1"), updated=1)),
+        {"Ready": "False RollingOut", "Progressing": "True RollingOut", **UNTOLD},
+    ),
+    "a bad image beside old pods that serve": (
+        evidence(engine=workload("engine", pod("e-new", ready=False, containers={"engine": NO_IMAGE}), *OLD_PODS,
+                                 desired=2, updated=1)),
+        {"Ready": "False RollingOut", "Progressing": "True RollingOut", "Degraded": "True ImagePullBackOff",
+         **UNTOLD},
+    ),
+    "the deadline has passed": (
+        evidence(engine=workload("engine", pod("e-new", ready=False, containers={"engine": NO_IMAGE}), *OLD_PODS,
+                                 desired=2, updated=1, conditions=[STUCK])),
+        {"Ready": "False RolloutStuck", "Progressing": "False RolloutStuck", "Degraded": "True RolloutStuck",
+         **UNTOLD},
+    ),
+    "a deadline of a former generation": (
+        evidence(engine=workload("engine", pod("e-0"), pod("e-1"), seen=False, conditions=[STUCK])),
+        {"Ready": "False RollingOut", "Progressing": "True RollingOut", **UNTOLD},
+    ),
+    "pods that cannot be made": (
+        evidence(engine=workload("engine", desired=2, updated=0, conditions=[
+            {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota"}])),
+        {"Ready": "False RollingOut", "Progressing": "True RollingOut", "Degraded": "True FailedCreate",
+         **UNTOLD},
+    ),
+    "a pod starts": (
+        evidence(engine=workload("engine", pod("e-0"), pod("e-1", ready=False))),
+        {"Ready": "False PodsNotReady", "Progressing": "True Starting", **UNTOLD},
+    ),
+    "a pod crashes again and again": (
+        evidence(engine=workload("engine", pod("e-0"), pod("e-1", ready=False, containers={"engine": CRASHING}))),
+        {"Ready": "False PodsNotReady", "Progressing": "False PodsNotReady", "Degraded": "True CrashLoopBackOff",
+         **UNTOLD},
+    ),
+    "a pod is pending": (
+        evidence(engine=workload("engine", pod("e-0"), pod("e-1", ready=False, scheduling="1 Insufficient memory"))),
+        {"Ready": "False PodsNotReady", "Progressing": "False PodsNotReady", "Degraded": "True Unschedulable",
+         **UNTOLD},
+    ),
+    "a sidecar crashes beside a serving engine": (
+        evidence(engine=workload("engine", pod("e-0"), pod("e-1", containers={"sidecar": CRASHING}))),
+        {"CacheReady": "False CrashLoopBackOff", "Degraded": "True CrashLoopBackOff",
+         "PoolReady": "Unknown SidecarsNotReady"},
+    ),
+    "a sidecar says nothing": (
+        evidence(reports={"e-0": said(), "e-1": SILENT}),
+        {"CacheReady": "False SidecarSilent", "Degraded": "True SidecarSilent",
+         "PoolReady": "Unknown SidecarsNotReady"},
+    ),
+    "a tier's proof failed": (
+        evidence(reports={"e-0": said(), "e-1": said(ram="failed: torn")}),
+        {"CacheReady": "False TierProofFailed", "Degraded": "True TierProofFailed"},
+    ),
+    "the pool's proof failed": (
+        evidence(reports={"e-0": said(pool="ok"), "e-1": said(pool="failed: no node")}),
+        {"PoolReady": "False TierProofFailed", "Degraded": "True TierProofFailed"},
+    ),
+    "a tier is off": (
+        evidence(reports={"e-0": said(), "e-1": said(summary={"tiers": {"disk": {"state": "off", "reason": "full"}}})}),
+        {"CacheReady": "False TierOff", "Degraded": "True TierOff"},
+    ),
+    "a node is down": (
+        evidence(reports={"e-0": said(pool="ok"), "e-1": said(pool="ok", summary={"tiers": {"pool": {
+            "state": "on", "nodes": {"m-0": {"state": "up"}, "m-1": {"state": "down", "reason": "refused"}}}}})}),
+        {"PoolReady": "False NodeDown", "Degraded": "True NodeDown"},
+    ),
+    "pods take their KV for different models'": (
+        evidence(reports={"e-0": said(), "e-1": said(summary={"namespace": "cd" * 32})}),
+        {"CacheReady": "False NamespacesDiffer", "Degraded": "True NamespacesDiffer"},
+    ),
+    "no tier is asked for": (
+        evidence(reports={"e-0": said(ram="none"), "e-1": said(ram="none")}), {"CacheReady": "True NotConfigured"},
+    ),
+    "all tiers work": (
+        evidence(reports={name: said(disk="ok", pool="ok") for name in ("e-0", "e-1")},
+                 memcached=workload("memcached", pod("m-0", "memcached"))),
+        {"PoolReady": "True Proved"},
+    ),
+    "a memcached node starts": (
+        evidence(memcached=workload("memcached", pod("m-0", "memcached", ready=False))),
+        {"PoolReady": "False NodesNotReady", "Progressing": "True Starting"},
+    ),
+    "an engine follows older live settings": (
+        evidence(reports={"e-0": said(), "e-1": said(generation=2)}),
+        {"Ready": "False NotProven", "Progressing": "True Proving"},
+    ),
+    "an engine has not generated a token": (
+        evidence(reports={"e-0": said(), "e-1": said(proof={"generated": False, "tiers": {}})}),
+        {"Ready": "False NotProven", "Progressing": "True Proving"},
+    ),
+    "an engine drains": (
+        evidence(reports={"e-0": said(), "e-1": said(ready=False, reason="draining")}),
+        {"Ready": "False NotProven", "Progressing": "True Proving"},
+    ),
+    "a pod has said nothing yet": (
+        evidence(reports={"e-0": said()}), {"Ready": "False NotProven", "Progressing": "True Proving", **UNTOLD},
+    ),
+    "one of two routers starts": (
+        evidence(router=workload("router", pod("r-0", "router"), pod("r-1", "router", ready=False))),
+        {"RoutingReady": "False RoutersNotReady", "Progressing": "True Starting"},
+    ),
+    "no router answers": (
+        evidence(router=workload("router", pod("r-0", "router", ready=False, containers={"router": CRASHING}))),
+        {"Ready": "False RoutersNotReady", "RoutingReady": "False CrashLoopBackOff",
+         "Degraded": "True CrashLoopBackOff", "Progressing": "False PodsNotReady"},
+    ),
+    "the routers roll": (
+        evidence(router=workload("router", pod("r-0", "router", template=OLD), desired=1, updated=0)),
+        {"Ready": "False RollingOut", "RoutingReady": "False RoutersNotReady", "Progressing": "True RollingOut"},
+    ),
+    "the spec is refused": (
+        evidence(is_valid=False, problems=(Problem("spec", "InvalidSpec", "spec.replicas: is a string"),)),
+        {"Ready": "False InvalidSpec", "Progressing": "False InvalidSpec", "Degraded": "True InvalidSpec"},
+    ),
+    "a name is taken": (
+        evidence(problems=(Problem("spec", "NameClash", "Service chat-router is not ours"),)),
+        {"Ready": "False NameClash", "Degraded": "True NameClash"},
+    ),
+    "a child is made anew": (
+        evidence(pending=("Service chat-router is being deleted",)),
+        {"Ready": "False Creating", "Progressing": "True Creating"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_conditions(case: str) -> None:
+    found, changes = CASES[case]
+    assert short(found) == WELL | changes
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_all_conditions_are_told_at_once_with_a_reason_and_a_message(case: str) -> None:
+    conditions = judge(CASES[case][0])
+    assert [condition.type for condition in conditions] == ALL
+    assert all(condition.reason.isalnum() and condition.reason[0].isupper() for condition in conditions)
+    assert all(0 < len(condition.message) <= MAX_MESSAGE for condition in conditions)
+
+
+@pytest.mark.parametrize(
+    ("case", "kind", "words"),
+    [
+        ("the first new pod is ready beside the old ones", "Ready", "1 of 2 pods updated"),
+        ("a bad image beside old pods that serve", "Ready", "no such image"),
+        ("the deadline has passed", "Degraded", "timed out progressing; mend what"),
+        ("the deadline has passed", "Degraded", "ImagePullBackOff: e-new: container engine: no such image"),
+        ("pods that cannot be made", "Degraded", "exceeded quota"),
+        ("a pod is pending", "Degraded", "spec.engine.resources.limits.memory"),
+        ("a tier's proof failed", "CacheReady", "e-1: a block's round trip through tier ram failed: torn"),
+        ("a tier is off", "CacheReady", "tier disk is off: full"),
+        ("a node is down", "PoolReady", "memcached node m-1 is down: refused"),
+        ("a sidecar says nothing", "CacheReady", "e-1: the sidecar does not answer: status 503"),
+        ("an engine follows older live settings", "Ready", "e-1: it follows live settings of generation 2, not yet 3"),
+        ("an engine drains", "Ready", "e-1: draining"),
+        ("the spec is refused", "Degraded", "spec.replicas: is a string"),
+        ("no tier is asked for", "CacheReady", "spec.cache.ram"),
+    ],
+)
+def test_messages_name_what_a_person_has_to_look_at(case: str, kind: str, words: str) -> None:
+    assert words in told(CASES[case][0])[kind].message
+
+
+def remembered(*conditions: tuple[str, str, str]) -> dict[str, Condition]:
+    return {kind: Condition(kind, status, reason, f"why {kind}") for kind, status, reason in conditions}
+
+
+def test_after_a_change_of_leader_the_last_word_about_this_generation_stands_until_pods_have_spoken() -> None:
+    before = remembered(
+        ("Ready", "True", "Serving"), ("Progressing", "False", "Complete"), ("CacheReady", "True", "Proved"),
+        ("PoolReady", "False", "NodeDown"),
+    )  # fmt: skip
+    found = told(evidence(reports={}, before=before))
+    assert (found["Ready"].status, found["Progressing"].status) == ("True", "False")
+    assert found["CacheReady"] == before["CacheReady"]
+    assert found["PoolReady"] == before["PoolReady"]
+    assert (found["Degraded"].reason, found["Degraded"].message) == ("NodeDown", "NodeDown: why PoolReady")
+
+
+def test_what_pods_say_beats_what_was_said_before() -> None:
+    before = remembered(
+        ("Ready", "True", "Serving"), ("CacheReady", "False", "TierOff"), ("PoolReady", "False", "NodeDown")
+    )
+    assert short(evidence(before=before)) == WELL
+    late = evidence(before=before, reports={"e-0": said(), "e-1": said(generation=2)})
+    assert told(late)["Ready"].status == "False"
+
+
+def test_the_last_word_is_worth_nothing_where_the_cluster_shows_otherwise() -> None:
+    before = remembered(("Ready", "True", "Serving"), ("CacheReady", "True", "Proved"))
+    found = short(evidence(reports={}, before=before, engine=workload("engine", pod("e-0"), pod("e-1", ready=False))))
+    assert (found["Ready"], found["CacheReady"]) == ("False PodsNotReady", "Unknown NotProven")
+
+
+PODS = st.lists(
+    st.tuples(st.booleans(), st.booleans(), st.sampled_from([None, "proven", "old settings", "no token", "not ready"])),
+    max_size=4,
+)
+WORDS = {
+    "proven": said(), "old settings": said(generation=2), "no token": said(proof={"generated": False, "tiers": {}}),
+    "not ready": said(ready=False, reason="warming up"),
+}  # fmt: skip
+
+
+@given(PODS, st.integers(1, 4), st.booleans(), st.integers(0, 4), st.lists(st.booleans(), max_size=2), st.booleans())
+def test_ready_is_never_ahead_of_reality(
+    engines: list[tuple[bool, bool, str | None]],
+    desired: int,
+    seen: bool,
+    updated: int,
+    routers: list[bool],
+    router_seen: bool,
+) -> None:
+    pods = [
+        pod(f"e-{index}", template="new-template" if is_new else OLD, ready=ready)
+        for index, (is_new, ready, _) in enumerate(engines)
+    ]
+    found = evidence(
+        engine=workload("engine", *pods, desired=desired, seen=seen, updated=updated),
+        router=workload(
+            "router", *(pod(f"r-{i}", "router", ready=ready) for i, ready in enumerate(routers)), seen=router_seen
+        ),
+        reports={f"e-{index}": WORDS[words] for index, (_, _, words) in enumerate(engines) if words},
+    )
+    is_proven = (
+        seen
+        and updated >= desired == len(engines)
+        and all(is_new and ready and words == "proven" for is_new, ready, words in engines)
+        and router_seen
+        and any(routers)
+    )
+    conditions = told(found)
+    assert (conditions["Ready"].status == "True") == is_proven
+    if conditions["CacheReady"].status == "True":
+        assert seen
+        assert all(is_new and ready for is_new, ready, _ in engines)
+    if is_proven:
+        assert conditions["Progressing"].status == ("False" if all(routers) else "True")

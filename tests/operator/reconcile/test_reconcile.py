@@ -1,0 +1,383 @@
+"""Reconciling against an API server in memory: what is written, and when nothing is."""
+
+import copy
+import json
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+from pagoda_operator import names
+from pagoda_operator.kube.api import Api
+from pagoda_operator.kube.errors import UnreachableError
+from pagoda_operator.kube.transport import Answer, Request
+from pagoda_operator.proofs import Report
+from pagoda_operator.reconcile import CONFLICT_SECONDS, LEAVING_SECONDS, UNREADY_SECONDS, Reconciler
+from tests.operator.children.pools import IMAGES, MANAGED, PEERS, manifest
+from tests.operator.reconcile.objects import Said, said
+from tests.support.api_server import MemoryApiServer
+from tests.support.kube_faults import Dying, Killed
+
+Json = dict[str, Any]
+NAMESPACE, POOL = "models", "chat"
+SPEC = {"replicas": 2, "cache": {"ram": {"size": "1Gi"}, "pool": MANAGED}}
+
+
+class Fleet:
+    """What pods say: all the same."""
+
+    def __init__(self) -> None:
+        self.words: Said | None = said(pool="ok", generation=1)
+        self.expected: list[int] = []
+        self.uids: Collection[str] | None = None
+
+    def report(self, namespace: str, pod_name: str, pod_uid: str) -> Report | None:
+        return self.words
+
+    def expect(self, namespace: str, pool: str, generation: int) -> None:
+        self.expected.append(generation)
+
+    def only(self, namespace: str, pool: str, pod_uids: Collection[str]) -> None:
+        self.uids = pod_uids
+
+
+class Cluster(MemoryApiServer):
+    """The API server in memory, with what controllers would do, as far as a status looks at it."""
+
+    def pool(self, spec: Json, name: str = POOL) -> None:
+        made = manifest(name, spec)
+        made["metadata"]["namespace"] = NAMESPACE
+        self._post("pagoda-kv.io/v1alpha1", "inferencepools", NAMESPACE, made)
+
+    def run_controllers(self) -> None:
+        for (_, plural, namespace, name), found in list(self.objects.items()):
+            if plural not in ("deployments", "statefulsets"):
+                continue
+            spec, template = found["spec"], found["spec"]["template"]
+            found["status"] = {
+                "observedGeneration": found["metadata"]["generation"],
+                "updatedReplicas": spec["replicas"],
+            }
+            part = found["metadata"]["labels"][names.PART_LABEL]
+            for index in range(spec["replicas"]):
+                containers = [{"name": part, "ready": True}]
+                pod = {
+                    "metadata": {**copy.deepcopy(template["metadata"]), "name": f"{name}-{index}"},
+                    "status": {"phase": "Running", "containerStatuses": containers},
+                }
+                self.objects.pop(("v1", "pods", namespace, f"{name}-{index}"), None)
+                self._post("v1", "pods", namespace, pod)
+
+    def named(self, plural: str, name: str) -> Json:
+        return next(found for key, found in self.objects.items() if key[1] == plural and key[3] == name)
+
+    @property
+    def status(self) -> Json:
+        found: Json = self.named("inferencepools", POOL)["status"]
+        return found
+
+    def condition(self, kind: str) -> tuple[str, str]:
+        entry = next(entry for entry in self.status["conditions"] if entry["type"] == kind)
+        return entry["status"], entry["reason"]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Story:
+    """A cluster with one pool, and an operator for it."""
+
+    def __init__(self, spec: Json = SPEC) -> None:
+        self.cluster, self.fleet, self.clock = Cluster(), Fleet(), Clock()
+        self.cluster.pool(spec)
+        self.restart()
+
+    def restart(self) -> None:
+        self.reconciler = Reconciler(Api(self.cluster), IMAGES, PEERS, self.fleet, self.clock)
+
+    async def reconcile(self) -> float | None:
+        return await self.reconciler.reconcile(NAMESPACE, POOL)
+
+    async def settle(self) -> None:
+        await self.reconcile()
+        self.cluster.run_controllers()
+        assert await self.reconcile() is None
+        self.cluster.requests.clear()
+
+    def edit(self, **spec: Any) -> None:
+        pool = self.cluster.named("inferencepools", POOL)
+        pool["spec"] |= spec
+        pool["metadata"]["generation"] += 1
+        self.touch(pool)
+
+    def touch(self, found: Json) -> None:
+        self.cluster._version += 1
+        found["metadata"]["resourceVersion"] = str(self.cluster._version)
+
+
+@pytest.fixture
+def story() -> Story:
+    return Story()
+
+
+def written(cluster: MemoryApiServer) -> list[str]:
+    return [f"{request.method} {request.path.rpartition('/namespaces/models/')[2]}" for request in cluster.writes]
+
+
+async def test_a_pool_is_brought_about_and_told_of_as_soon_as_its_pods_serve(story: Story) -> None:
+    assert await story.reconcile() == UNREADY_SECONDS
+    assert story.cluster.condition("Ready") == ("False", "RollingOut")
+    story.cluster.run_controllers()
+    assert await story.reconcile() is None
+    assert story.cluster.condition("Ready") == ("True", "Serving")
+    assert story.cluster.condition("PoolReady") == ("True", "Proved")
+    assert story.fleet.expected[-1] == 1
+    assert story.fleet.uids is not None
+    assert len(story.fleet.uids) == 2
+
+
+async def test_ten_idle_minutes_make_no_write_call(story: Story) -> None:
+    await story.settle()
+    for _ in range(60):
+        story.clock.now += 10
+        assert await story.reconcile() is None
+    assert written(story.cluster) == []
+
+
+async def test_ten_idle_minutes_of_an_operator_that_was_restarted_write_at_most_secrets_that_are_there(
+    story: Story,
+) -> None:
+    await story.settle()
+    story.restart()
+    story.fleet.words = None
+    for _ in range(60):
+        story.clock.now += 10
+        await story.reconcile()
+    assert written(story.cluster) == ["POST secrets", "POST secrets"]
+    assert story.cluster.condition("Ready") == ("True", "Serving"), "nobody has said anything else"
+
+
+async def test_secrets_are_sent_again_now_and_then_and_never_read(story: Story) -> None:
+    await story.settle()
+    story.clock.now += 2000
+    await story.reconcile()
+    assert written(story.cluster) == ["POST secrets", "POST secrets"]
+    assert all(request.method == "POST" for request in story.cluster.requests if "/secrets" in request.path)
+
+
+async def test_every_write_to_what_exists_rests_on_the_version_seen(story: Story) -> None:
+    await story.settle()
+    story.edit(replicas=3, cache={"ram": {"size": "1Gi"}, "idleSeconds": 5})
+    await story.reconcile()
+    writes = {request.path.rpartition("/")[2]: request for request in story.cluster.writes if request.method == "PATCH"}
+    assert {"chat-engine", "chat-live", "status"} <= set(writes)
+    assert all((request.body or {})["metadata"]["resourceVersion"] for request in writes.values())
+    deletes = [request for request in story.cluster.writes if request.method == "DELETE"]
+    assert len(deletes) == 5, "all of memcached"
+    assert all(set((request.body or {})["preconditions"]) == {"uid", "resourceVersion"} for request in deletes)
+
+
+async def test_three_managers_never_mix(story: Story) -> None:
+    await story.settle()
+    story.edit(replicas=3)
+    await story.reconcile()
+    managers = {
+        (request.path.endswith("/status"), request.query["fieldManager"])
+        for request in story.cluster.writes
+        if request.method == "PATCH"
+    }
+    assert managers == {(False, "pagoda-operator"), (True, "pagoda-operator-status")}
+
+
+async def test_the_spec_of_the_pool_is_never_written(story: Story) -> None:
+    await story.settle()
+    story.edit(replicas=5)
+    await story.reconcile()
+    to_pool = [request for request in story.cluster.writes if "/inferencepools/" in request.path]
+    assert [set(request.body or {}) for request in to_pool] == [{"apiVersion", "kind", "metadata", "status"}]
+
+
+async def test_status_speaks_of_a_new_generation_only_after_its_children_are_written_and_says_it_is_not_ready(
+    story: Story,
+) -> None:
+    await story.settle()
+    story.edit(engine={"image": "example.com/engine:2", "resources": {"limits": {"memory": "4Gi"}}})
+    await story.reconcile()
+    assert [path for path in written(story.cluster) if "events" not in path] == [
+        "PATCH deployments/chat-engine", "PATCH inferencepools/chat/status",
+    ]  # fmt: skip
+    assert story.cluster.status["observedGeneration"] == 2
+    assert story.cluster.condition("Ready") == ("False", "RollingOut")
+    assert story.cluster.status["updatedReplicas"] == 0
+
+
+async def test_a_live_setting_keeps_the_pool_unready_until_every_engine_follows_it(story: Story) -> None:
+    await story.settle()
+    story.edit(cache={**SPEC["cache"], "idleSeconds": 5})  # type: ignore[dict-item]
+    await story.reconcile()
+    assert story.cluster.condition("Ready") == ("False", "NotProven")
+    assert story.fleet.expected[-1] == 2
+    story.fleet.words = said(pool="ok", generation=2)
+    await story.reconcile()
+    assert story.cluster.condition("Ready") == ("True", "Serving")
+
+
+async def test_somebody_elses_write_in_between_ends_the_turn_quietly_and_nothing_is_lost(story: Story) -> None:
+    await story.settle()
+    story.edit(replicas=3)
+
+    def interfere(request: Request) -> None:
+        if request.path.endswith("/status"):
+            story.cluster.on_request = lambda _: None
+            story.edit(replicas=4)
+
+    story.cluster.on_request = interfere
+    assert await story.reconcile() == CONFLICT_SECONDS
+    await story.reconcile()
+    assert story.cluster.named("deployments", "chat-engine")["spec"]["replicas"] == 4
+    assert (story.cluster.status["observedGeneration"], story.cluster.status["desiredReplicas"]) == (3, 4)
+
+
+async def test_a_child_of_another_is_left_alone_and_the_rest_is_brought_about(story: Story) -> None:
+    metadata = {"name": "chat-router", "namespace": NAMESPACE, "labels": {"a": "b"}}
+    foreign = {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": [{"port": 1}]}}
+    story.cluster._post("v1", "services", NAMESPACE, foreign)
+    await story.reconcile()
+    assert story.cluster.named("services", "chat-router")["spec"] == {"ports": [{"port": 1}]}
+    assert story.cluster.condition("Degraded") == ("True", "NameClash")
+    assert story.cluster.condition("Ready") == ("False", "NameClash")
+    assert story.cluster.named("deployments", "chat-engine")["spec"]["replicas"] == 2
+
+
+async def test_a_refused_spec_leaves_the_children_as_they_are_and_says_what_is_wrong(story: Story) -> None:
+    await story.settle()
+    children = {key: found for key, found in story.cluster.objects.items() if key[1] != "inferencepools"}
+    story.edit(replicas="many")
+    await story.reconcile()
+    assert {key: found for key, found in story.cluster.objects.items() if key in children} == children
+    assert story.cluster.condition("Degraded") == ("True", "InvalidSpec")
+    assert story.cluster.condition("Ready") == ("False", "InvalidSpec")
+    assert story.cluster.condition("RoutingReady") == ("True", "Routing")
+    entry = next(entry for entry in story.cluster.status["conditions"] if entry["type"] == "Degraded")
+    assert "spec.replicas" in entry["message"]
+    numbers = [story.cluster.status[key] for key in ("desiredReplicas", "readyReplicas", "observedGeneration")]
+    assert numbers == [2, 2, 2]
+
+
+class Refusing(Cluster):
+    """Refuses to take a kind."""
+
+    refused = "poddisruptionbudgets"
+
+    async def send(self, request: Request) -> Answer:
+        if request.method == "PATCH" and self.refused in request.path:
+            return Answer(403, {"kind": "Status", "message": "may not patch", "details": {"name": "x"}})
+        return await super().send(request)
+
+
+async def test_a_child_that_is_refused_keeps_no_other_from_its_place_and_is_quoted(story: Story) -> None:
+    story.cluster = Refusing()
+    story.cluster.pool(SPEC)
+    story.restart()
+    assert await story.reconcile() == UNREADY_SECONDS
+    assert story.cluster.named("deployments", "chat-engine")
+    assert story.cluster.condition("Degraded") == ("True", "ChildForbidden")
+    assert "may not patch" in json.dumps(story.cluster.status)
+
+
+async def test_an_object_that_has_to_be_made_anew_is_deleted_and_then_made(story: Story) -> None:
+    await story.settle()
+    service = story.cluster.named("services", "chat-engine")
+    service["spec"]["clusterIP"] = "10.0.0.1"
+    uid = service["metadata"]["uid"]
+    assert await story.reconcile() == LEAVING_SECONDS
+    assert story.cluster.condition("Progressing") == ("True", "Creating")
+    assert await story.reconcile() is None
+    assert story.cluster.named("services", "chat-engine")["metadata"]["uid"] != uid
+    assert story.cluster.condition("Ready") == ("True", "Serving")
+
+
+async def test_a_pool_that_is_gone_or_goes_is_left_to_the_cluster(story: Story) -> None:
+    await story.settle()
+    story.cluster.named("inferencepools", POOL)["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert await story.reconcile() is None
+    del story.cluster.objects["pagoda-kv.io/v1alpha1", "inferencepools", NAMESPACE, POOL]
+    assert await story.reconcile() is None
+    assert written(story.cluster) == []
+    assert story.fleet.uids == ()
+
+
+async def test_a_refused_event_costs_nothing(story: Story) -> None:
+    story.cluster = Refusing()
+    story.cluster.refused = "nothing"
+    story.cluster.pool(SPEC)
+    story.restart()
+    await story.reconcile()
+    story.cluster.run_controllers()
+    send = story.cluster.send
+
+    async def refuse_events(request: Request) -> Answer:
+        return Answer(403, {"message": "no"}) if "events" in request.path else await send(request)
+
+    story.cluster.send = refuse_events  # type: ignore[method-assign]
+    assert await story.reconcile() is None
+    assert story.cluster.condition("Ready") == ("True", "Serving")
+
+
+async def test_no_answer_of_the_api_server_is_told_to_the_queue(story: Story) -> None:
+    await story.settle()
+
+    async def silence(_: Request) -> Answer:
+        raise UnreachableError("no answer")
+
+    story.cluster.send = silence  # type: ignore[method-assign]
+    with pytest.raises(UnreachableError):
+        await story.reconcile()
+
+
+def without_times(cluster: Cluster) -> Json:
+    """Return all objects but for what differs from run to run: uids, versions, random keys, times."""
+    made = {}
+    for key, found in cluster.objects.items():
+        if key[1] == "events":
+            continue
+        text = json.dumps({k: v for k, v in found.items() if k != "data" or key[1] != "secrets"})
+        uid = cluster.named("inferencepools", POOL)["metadata"]["uid"]
+        copied = json.loads(text.replace(uid, "UID").replace(uid[:8], "UID"))
+        for field in ("uid", "resourceVersion"):
+            copied["metadata"].pop(field)
+        copied["metadata"].get("annotations", {}).pop(names.APPLIED_ANNOTATION, None)
+        template = copied.get("spec", {}).get("template", {}).get("metadata", copied["metadata"])
+        template.get("annotations", {}).pop("pagoda-kv.io/template", None)
+        made[str(key).replace(uid[:8], "UID")] = copied
+    return made
+
+
+async def brought_about(cluster: Cluster, *transports: Any) -> None:
+    """Run one operator after the other, each until it dies or all is done."""
+    for transport in (*transports, cluster):
+        reconciler = Reconciler(Api(transport), IMAGES, PEERS, Fleet(), Clock())
+        try:
+            while await reconciler.reconcile(NAMESPACE, POOL) is not None:
+                cluster.run_controllers()
+        except Killed:
+            continue
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+async def test_an_operator_that_dies_at_any_call_is_followed_by_one_that_gets_to_the_same_state(after: bool) -> None:
+    smooth = Cluster()
+    smooth.pool(SPEC)
+    counter = Dying(smooth)
+    await brought_about(smooth, counter)
+    assert counter.num_requests > 40
+    for at in range(counter.num_requests):
+        cluster = Cluster()
+        cluster.pool(SPEC)
+        await brought_about(cluster, Dying(cluster, at=at, after=after))
+        assert without_times(cluster) == without_times(smooth), f"killed at call {at}"
