@@ -54,7 +54,7 @@ def build_parser() -> argparse.ArgumentParser:
         add(
             f"--{whose}-namespace", dest=f"{whose}_namespace", action="append", type=_label, default=[],
             metavar="LABEL=VALUE",
-            help=f"label of the namespace in which {what}, for NetworkPolicies; may be repeated; absent: nobody is let in",
+            help=f"label of the namespace in which {what}, to be let in by NetworkPolicies; may be repeated",
         )  # fmt: skip
     add(
         "--api-server-port", dest="api_server_ports", action="append", type=whole_number(1, 65535), default=[],

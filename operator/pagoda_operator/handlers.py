@@ -1,9 +1,9 @@
 """What happens in the cluster, as triggers: kopf watches, and every event becomes a key on the queue.
 
-Rules: kopf is used through `on.event` (and `on.login`) alone. Its other handlers would write finalizers and a copy of the
-whole spec on the user's object and make deletion wait for us; nothing here returns a value, which kopf would write into
-the status. So kopf reads and never writes. Children and pods are watched by label, on the server's side. Events of pods
-that bring nothing but annotations, our own above all, trigger nothing.
+Rules: kopf is used through `on.event` (and `on.login`) alone. Its other handlers would write finalizers and a copy of
+the whole spec on the user's object and make deletion wait for us; nothing here returns a value, which kopf would write
+into the status. So kopf reads and never writes. Children and pods are watched by label, on the server's side. Events of
+pods that bring nothing but annotations, our own above all, trigger nothing.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import kopf
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 OURS = f"app.kubernetes.io/managed-by={names.MANAGER}"
 _REQUEST_SECONDS = 10.0
-_STREAM_SECONDS = 300.0  # after which the server ends a watch, and the next one goes on from there
+_STREAM_SECONDS = 300  # after which the server ends a watch, and the next one goes on from there
 _PAGE = 200  # objects that are held at once while all are listed
 
 Trigger = Callable[[str, str], None]
@@ -116,7 +116,7 @@ async def watching(trigger: Trigger, pods: Pods, namespaces: Sequence[str]) -> A
         await asyncio.gather(failing, *tasks, return_exceptions=True)
 
 
-async def _first_end(tasks: Sequence["asyncio.Task[None]"]) -> None:
+async def _first_end(tasks: Collection["asyncio.Task[Any]"]) -> None:
     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in done:
         await task

@@ -11,9 +11,9 @@ from pagoda_runtime.metrics import Metrics
 
 @dataclass
 class Outcome:
-    """How one reconcile ended: "Done", or the code of what stopped it."""
+    """How one reconcile ended: "Done", or the code of what stopped it; until somebody says, it was cut off."""
 
-    result: str = "Done"
+    result: str = "CutOff"
 
 
 class Instruments:
@@ -38,7 +38,7 @@ class Instruments:
 
     @contextlib.contextmanager
     def reconcile(self) -> Iterator[Outcome]:
-        """Measure one reconcile; its result may be set until the end."""
+        """Measure one reconcile; whoever does it says how it ended."""
         outcome, begin = Outcome(), time.monotonic()
         try:
             yield outcome

@@ -57,7 +57,6 @@ class WorkQueue:
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._failures: dict[Key, int] = {}
         self._changed = asyncio.Event()
-        self._is_closed = False
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -79,18 +78,15 @@ class WorkQueue:
         self._drop_timer(key)
         self._timers[key] = loop.call_later(seconds, self._is_due, key)
 
-    def close(self) -> None:
-        """Begin nothing more; `run` returns when what runs has ended."""
-        self._is_closed = True
-        for key in tuple(self._timers):
-            self._drop_timer(key)
-        self._changed.set()
-
     async def run(self) -> None:
-        """Work until closed."""
-        async with asyncio.TaskGroup() as workers:
-            for _ in range(self._pace.concurrency):
-                workers.create_task(self._keep_working())
+        """Work for ever. Work that is under way when this is cancelled is cancelled too: it can be cut off anywhere."""
+        try:
+            async with asyncio.TaskGroup() as workers:
+                for _ in range(self._pace.concurrency):
+                    workers.create_task(self._keep_working())
+        finally:
+            for key in tuple(self._timers):
+                self._drop_timer(key)
 
     def check_integrity(self) -> None:
         """Assert what always holds between two turns of the loop."""
@@ -113,23 +109,22 @@ class WorkQueue:
             timer.cancel()
 
     async def _keep_working(self) -> None:
-        while (key := await self._next()) is not None:
+        while True:
+            key = await self._next()
             try:
                 await self._work_on(key)
             finally:
                 self._running.pop(key, None)
 
-    async def _next(self) -> Key | None:
-        while not self._is_closed:
-            if self._waiting:
-                key = next(iter(self._waiting))
-                del self._waiting[key]
-                self._running[key] = False
-                self._instruments.queue_depth.set(len(self._waiting))
-                return key
+    async def _next(self) -> Key:
+        while not self._waiting:
             self._changed.clear()
             await self._changed.wait()
-        return None
+        key = next(iter(self._waiting))
+        del self._waiting[key]
+        self._running[key] = False
+        self._instruments.queue_depth.set(len(self._waiting))
+        return key
 
     async def _work_on(self, key: Key) -> None:
         namespace, name = key
@@ -140,10 +135,11 @@ class WorkQueue:
                 outcome.result = error.code if isinstance(error, KubeError) else "Error"
                 self._failed(key, error)
                 return
+            outcome.result = "Done"
         self._failures.pop(key, None)
         if self._running.pop(key):
             self._wait_in_line(key)
-        elif again_after is not None and not self._is_closed:
+        elif again_after is not None:
             self.add_after(key, again_after)
 
     def _failed(self, key: Key, error: Exception) -> None:
@@ -151,8 +147,7 @@ class WorkQueue:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         wait = min(self._pace.max_backoff, self._pace.first_backoff * 2 ** min(failures - 1, 30))
         wait *= 0.5 + self._chance() / 2
-        if not self._is_closed:
-            self.add_after(key, wait)
+        self.add_after(key, wait)
         told = fields(namespace=key[0], pool=key[1], failures=failures, again_after=wait, error=error)
         if isinstance(error, KubeError):
             _log.warning("reconciling failed %s", told)

@@ -53,8 +53,8 @@ async def working(
         yield queue
         queue.check_integrity()
     finally:
-        queue.close()
-        await task
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def story(told: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
@@ -177,19 +177,21 @@ async def test_work_that_wants_to_look_again_does_and_the_earlier_of_two_times_h
 
 
 @story
-async def test_closing_lets_what_runs_end_and_begins_nothing_more() -> None:
+async def test_a_cancelled_queue_cuts_off_its_work_and_begins_nothing_more() -> None:
     works = Works()
+    works.answer = failing
     queue = WorkQueue(works, Instruments(Metrics()), Pace(concurrency=1))
     task = asyncio.create_task(queue.run())
     queue.add(POOL)
     queue.add(OTHER)
-    await asyncio.sleep(0.5)
-    queue.close()
-    await task
-    assert works.begun == [(0.0, POOL)]
+    queue.add_after(("default", "later"), 5)
+    await asyncio.sleep(1.5)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
     assert works.running == []
     await asyncio.sleep(100)
-    assert len(works.begun) == 1
+    assert works.begun == [(0.0, POOL), (1.0, OTHER)]
+    queue.check_integrity()
 
 
 @story

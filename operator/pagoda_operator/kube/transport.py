@@ -2,7 +2,8 @@
 
 Rules: every request has a deadline that counts from the call, the wait for a connection included. The fence is asked
 when the connection is there and before the first byte goes out, as late as the client lets us: a process that slept in
-between (SIGSTOP, a paused machine) must not send what it decided before.
+between (SIGSTOP, a paused machine) must not send what it decided before. A request that was begun is waited for though
+its caller was cancelled, so that `settled()` can say that nothing of ours is still on its way.
 """
 
 import asyncio
@@ -65,13 +66,31 @@ class KubeTransport:
         self._client = ApiClient(configuration)
         self._client.user_agent = _USER_AGENT
         self._call_seconds = call_seconds
+        self._under_way: set[asyncio.Task[Answer]] = set()
 
     async def close(self) -> None:
         """Close all connections."""
+        await self.settled()
         await self._client.close()
+
+    async def settled(self) -> bool:
+        """Wait until no request is under way; return whether each of them had an answer."""
+        answers = await asyncio.gather(*self._under_way, return_exceptions=True)
+        return all(isinstance(answer, Answer) for answer in answers)
 
     async def send(self, request: Request) -> Answer:
         """Send once; the protocol says the rest."""
+        task = asyncio.create_task(self._exchange(request))
+        self._under_way.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: "asyncio.Task[Answer]") -> None:
+        self._under_way.discard(task)
+        if not task.cancelled():
+            task.exception()  # its caller may be gone, and nobody else asks
+
+    async def _exchange(self, request: Request) -> Answer:
         try:
             async with asyncio.timeout(self._call_seconds):
                 status, body = await self._send(request)
