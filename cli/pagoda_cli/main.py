@@ -20,9 +20,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command is None:
         _parser().print_help(sys.stderr)
         return 2
+    return _COMMANDS[options.command](options)
+
+
+def _up(options: argparse.Namespace) -> int:
     from pagoda_cli.up import Request, up
 
     return up(Request(options.manifest, options.port, options.exact, options.state))
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from pagoda_cli.doctor.command import Request, doctor
+
+    return doctor(Request(options.namespace, options.kubeconfig, options.context, options.json))
+
+
+_COMMANDS = {"up": _up, "doctor": _doctor}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -34,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     _add_up(commands)
+    _add_doctor(commands)
     return parser
 
 
@@ -66,6 +80,25 @@ def _add_up(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         metavar="DIR",
         help="where secrets and run.json live (default: $XDG_STATE_HOME/pagoda/NAME, else ~/.local/state/pagoda/NAME)",
     )
+
+
+def _add_doctor(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    summary = "name what is broken in a cluster that serves InferencePools, and what to do about it"
+    doctor = commands.add_parser(
+        "doctor",
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}. It reads, and changes nothing; what you may not read it says "
+        "and leaves out. docs/doctor.md explains every code.",
+        epilog="exit status: 0 when nothing is broken, 1 with warnings, 2 with errors, 3 when the cluster cannot be "
+        "read.",
+        allow_abbrev=False,
+    )
+    doctor.add_argument("-n", "--namespace", metavar="NS", help="look at the pools of this namespace (default: of all)")
+    doctor.add_argument("--context", metavar="CONTEXT", help="the kubeconfig's context (default: its current one)")
+    doctor.add_argument(
+        "--kubeconfig", type=Path, metavar="FILE", help="default: $KUBECONFIG, ~/.kube/config, or the pod's own account"
+    )
+    doctor.add_argument("--json", action="store_true", help="print one JSON object instead of text")
 
 
 def _port(text: str) -> int:
