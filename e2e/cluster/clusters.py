@@ -8,7 +8,7 @@ from pathlib import Path
 
 from . import binaries, network
 from .control_plane import CONTROLLERS, ControlPlane
-from .node import Node
+from .node import Node, mounts_below
 from .place import INDICES_OF_TESTS, MOST_CLUSTERS, Place, place, states_folder
 from .processes import Processes
 
@@ -43,6 +43,9 @@ def down(where: Place) -> None:
         processes.stop(*names)
     if where.has_bridge:
         network.remove(where)
+    left = mounts_below(where.state)
+    if left:  # what is mounted may be somebody else's
+        raise RuntimeError(f"nothing is removed below {where.state} while {left[0]} is a mount")
     shutil.rmtree(where.state, ignore_errors=True)
 
 

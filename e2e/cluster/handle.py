@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from . import fake_nodes
+from .node import Node
 
 CALL_SECONDS = 60.0
 HELM_SECONDS = 180.0
@@ -114,3 +115,10 @@ class Cluster:
         if self.programs is not None and (self.programs / program).exists():
             return str(self.programs / program)
         return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeCluster(Cluster):
+    """A cluster that runs pods, on this machine."""
+
+    node: Node

@@ -58,6 +58,11 @@ class Node:
             if importing.wait(IMPORT_SECONDS) != 0:
                 raise RuntimeError(f"containerd refused the image {image.name}")
 
+    def process_id(self, container_id: str) -> int:
+        """Return the first process of a running container, named as in a pod's status."""
+        tasks = dict(line.split()[:2] for line in _output(*self._ctr(), "tasks", "ls").splitlines())
+        return int(tasks[container_id.removeprefix("containerd://")])
+
     def down(self) -> None:
         """End the node's programs and all its pods, and leave no mount behind."""
         self._processes.stop("kubelet", "kube-proxy", "coredns")
@@ -208,5 +213,9 @@ def _succeeds(*command: str | Path) -> bool:
 
 
 def _lines(*command: str) -> list[str]:
+    return _output(*command).split()
+
+
+def _output(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
-    return done.stdout.split()
+    return done.stdout

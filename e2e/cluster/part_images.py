@@ -5,12 +5,16 @@ to import. Its pods mount this checkout's environment instead, read-only, throug
 pods may not mount a node's folder, so it lies in a PersistentVolume that the story makes beforehand.
 """
 
+import contextlib
 import importlib.util
 import json
+import os
 import shutil
 import subprocess
+import sys
 import sysconfig
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -44,7 +48,8 @@ def chart_values() -> dict[str, Any]:
 def import_all(node: Node) -> dict[str, int]:
     """Build all images and import them; return the bytes of each."""
     with tempfile.TemporaryDirectory(prefix="pagoda-images-") as folder, ThreadPoolExecutor(2) as pool:
-        building = {part: pool.submit(_build, part, Path(folder, part)) for part in PARTS}
+        wheel = _rootfs().build_wheel(Path(folder))
+        building = {part: pool.submit(_build, part, Path(folder, part), wheel) for part in PARTS}
         building["memcached"] = pool.submit(_build_memcached, Path(folder, "memcached"))
         for part, built in building.items():
             root = built.result()
@@ -59,8 +64,9 @@ def size_of(root: Path) -> int:
     return sum(path.stat().st_size for path in root.rglob("*") if path.is_file() and not path.is_symlink())
 
 
-def offer_environment(cluster: Cluster, namespace: str) -> None:
-    """Make a volume of this checkout's packages, and the namespace's claim `environment` to it."""
+@contextlib.contextmanager
+def environment_offered(cluster: Cluster, namespace: str) -> Iterator[None]:
+    """Have a volume of this checkout's packages, and the namespace's claim `environment` to it."""
     packages = sysconfig.get_path("purelib")
     room = {"storage": "1Gi"}
     common = {"accessModes": ["ReadOnlyMany"], "storageClassName": _ENVIRONMENT_CLASS}
@@ -82,6 +88,10 @@ def offer_environment(cluster: Cluster, namespace: str) -> None:
         "spec": common | {"resources": {"requests": room}, "volumeName": f"environment-{namespace}"},
     }
     cluster.apply(json.dumps({"apiVersion": "v1", "kind": "List", "items": [volume, claim]}))
+    try:
+        yield
+    finally:
+        cluster.kubectl("delete", "persistentvolume", f"environment-{namespace}", "--wait=false")
 
 
 def pod_template() -> dict[str, Any]:
@@ -93,12 +103,11 @@ def pod_template() -> dict[str, Any]:
     }
 
 
-def _build(part: str, root: Path) -> Path:
+def _build(part: str, root: Path, wheel: Path) -> Path:
     options = ["--without-packages"] if part == "engine" else []
-    done = subprocess.run(
-        [REPOSITORY / "images" / f"{part}.sh", root, *options], capture_output=True, text=True, timeout=BUILD_SECONDS,
-        check=False,
-    )  # fmt: skip
+    command = [REPOSITORY / "images" / f"{part}.sh", root, "--wheel", wheel, *options]
+    this_python = os.environ | {"PYTHON": sys.executable}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False, env=this_python)
     assert done.returncode == 0, f"images/{part}.sh failed: {done.stderr}"
     return root
 
