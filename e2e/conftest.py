@@ -30,5 +30,5 @@ def node_cluster() -> Iterator[NodeCluster]:
     if os.geteuid() != 0:
         pytest.skip("a node needs root")
     with chosen.with_node() as cluster:
-        part_images.import_all(cluster.node)
+        cluster.image_bytes.update(part_images.import_all(cluster.node))
         yield cluster

@@ -122,3 +122,5 @@ class NodeCluster(Cluster):
     """A cluster that runs pods, on this machine."""
 
     node: Node
+    # What the node's images of our parts take unpacked; filled when they are imported.
+    image_bytes: dict[str, int] = field(default_factory=dict)

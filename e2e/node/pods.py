@@ -1,0 +1,133 @@
+"""A pool on the node, looked at from outside: its pods, their containers and cgroups, its router's Service."""
+
+import functools
+import json
+import os
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from e2e.cluster.handle import NodeCluster
+from pagoda_protocol.pool.quantities import parse_bytes
+
+ANSWER_SECONDS = 60.0
+POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class RunningPool:
+    """The pool of this name, as its users and its node see it."""
+
+    cluster: NodeCluster
+    namespace: str
+    name: str
+
+    def get(self, kind: str, name: str) -> dict[str, Any]:
+        """Return an object of the pool's namespace."""
+        return self.cluster.kubectl_json("get", kind, name, "-n", self.namespace)
+
+    def condition(self, kind: str) -> dict[str, Any]:
+        """Return one condition of the pool's status."""
+        conditions = self.get("pgp", self.name).get("status", {}).get("conditions", [])
+        return next((found for found in conditions if found["type"] == kind), {"status": "missing", "message": ""})
+
+    def wait(self, kind: str, status: str = "True", seconds: float = 180.0) -> None:
+        """Wait for a condition; what the pool says of itself is in the error."""
+        until(lambda: self.condition(kind)["status"] == status, f"{kind}={status}", seconds, self.explain)
+
+    def pods(self, part: str) -> list[dict[str, Any]]:
+        """Return the pods of a part."""
+        labels = f"pagoda-kv.io/pool={self.name},pagoda-kv.io/part={part}"
+        return list(self.cluster.kubectl_json("get", "pods", "-n", self.namespace, "-l", labels)["items"])
+
+    def container(self, part: str, name: str) -> dict[str, Any]:
+        """Return the status of a container of the part's only pod."""
+        [pod] = self.pods(part)
+        statuses = [*pod["status"].get("initContainerStatuses", []), *pod["status"].get("containerStatuses", [])]
+        return next(status for status in statuses if status["name"] == name)
+
+    def kill(self, part: str, container: str) -> None:
+        """Kill a container's first process, as a crash would."""
+        os.kill(self.cluster.node.process_id(self.container(part, container)["containerID"]), signal.SIGKILL)
+
+    @functools.cached_property
+    def model(self) -> str:
+        """What clients write into "model"."""
+        return str(self.get("pgp", self.name)["status"]["model"])
+
+    @functools.cached_property
+    def url(self) -> str:
+        """Where the router's Service is, for this machine and for pods."""
+        service = self.get("service", f"{self.name}-router")["spec"]
+        return f"http://{service['clusterIP']}:{service['ports'][0]['port']}"
+
+    def ask(self, text: str, system: str = "", max_tokens: int = 4) -> dict[str, Any]:
+        """Return the answer to a chat of one question; OSError (of urllib) where there is none."""
+        messages = [{"role": "system", "content": system}] if system else []
+        messages.append({"role": "user", "content": text})
+        body = {"model": self.model, "messages": messages, "max_tokens": max_tokens, "temperature": 0}
+        return post(f"{self.url}/v1/chat/completions", body)
+
+    def explain(self) -> str:
+        """Return what one would ask of a pool that does not do what it should."""
+        kubectl, here = self.cluster.kubectl, ("-n", self.namespace)
+        told = [kubectl("describe", "pgp", self.name, *here), kubectl("get", "pods", "-o", "wide", *here)]
+        told.append(kubectl("get", "events", *here, "--sort-by=.lastTimestamp")[-3000:])
+        for pod in self.pods("engine"):
+            told.append(kubectl("logs", pod["metadata"]["name"], *here, "--all-containers", "--tail=20"))
+        return "\n".join(told)
+
+
+def post(url: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Send JSON and return JSON."""
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
+            return dict(json.load(answer))
+    except urllib.error.HTTPError as error:
+        raise OSError(f"{url} answered {error.code}: {error.read(500).decode()}") from error
+
+
+def until(condition: Callable[[], bool], what: str, seconds: float, explain: Callable[[], str]) -> None:
+    """Wait until `condition` holds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"{what} did not come within {seconds:.0f} s\n{explain()}"
+        time.sleep(POLL_SECONDS)
+
+
+def requested(pod: dict[str, Any], resource: str) -> int:
+    """Return the bytes that a pod of ours requests: its containers and sidecars run at once."""
+    containers = [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]
+    return sum(parse_bytes(container["resources"]["requests"][resource]) for container in containers)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the kernel counted for a pod's cgroup."""
+
+    limit_bytes: int
+    peak_bytes: int
+    # Times that memory had to be taken back, or somebody killed, because the limit was reached.
+    num_at_limit: int
+
+
+def memory_of(pod: dict[str, Any]) -> Memory:
+    """Read the pod's cgroup, whichever version of cgroups the machine has."""
+    uid = pod["metadata"]["uid"]
+    if Path("/sys/fs/cgroup/cgroup.controllers").exists():
+        [group] = Path("/sys/fs/cgroup").glob(f"kubepods/**/pod{uid}")
+        events = dict(line.split() for line in (group / "memory.events").read_text().splitlines())
+        return Memory(_number(group / "memory.max"), _number(group / "memory.peak"), int(events["max"]))
+    [group] = Path("/sys/fs/cgroup/memory").glob(f"kubepods/**/pod{uid}")
+    limit, peak, failures = ("memory.limit_in_bytes", "memory.max_usage_in_bytes", "memory.failcnt")
+    return Memory(_number(group / limit), _number(group / peak), _number(group / failures))
+
+
+def _number(path: Path) -> int:
+    return int(path.read_text())

