@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import socket
 from collections.abc import AsyncIterator
 
 from aiohttp import web
@@ -43,8 +44,12 @@ def add_common_routes(app: web.Application, metrics: Metrics) -> None:
 
 
 @contextlib.asynccontextmanager
-async def serving(app: web.Application, host: str, port: int, shutdown_seconds: float = 5.0) -> AsyncIterator[int]:
+async def serving(
+    app: web.Application, host: str, port: int, shutdown_seconds: float = 5.0, listener: socket.socket | None = None
+) -> AsyncIterator[int]:
     """Serve `app` while the context is open; yield the port (a free one when `port` is 0).
+
+    With a `listener` that somebody has opened for us it is served there.
 
     Raises:
         PortTakenError: the address is in use or not ours.
@@ -54,7 +59,7 @@ async def serving(app: web.Application, host: str, port: int, shutdown_seconds: 
     )
     await runner.setup()
     try:
-        site = web.TCPSite(runner, host, port)
+        site = web.TCPSite(runner, host, port) if listener is None else web.SockSite(runner, listener)
         try:
             await site.start()
         except OSError as error:

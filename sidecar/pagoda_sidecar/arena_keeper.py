@@ -40,7 +40,7 @@ class ArenaKeeper:
         self._ram_bytes = ram_bytes
         self._may_allocate = asyncio.Event()
         self._making: asyncio.Task[None] | None = None
-        self._is_allocating = False
+        self._is_waiting = False
         self._is_closed = False
 
     @property
@@ -50,8 +50,8 @@ class ArenaKeeper:
 
     @property
     def is_decided(self) -> bool:
-        """Whether it is known if there is an arena: false only while one is being allocated."""
-        return not self._is_allocating
+        """Whether it is known if there is an arena; a wait for an engine to let go of one may take for ever."""
+        return self._making is None or self._is_waiting
 
     def is_lock_free(self) -> bool:
         """Whether no engine can be touching the arena."""
@@ -135,9 +135,10 @@ class ArenaKeeper:
         try:
             await asyncio.to_thread(unlink, self._path)
             while not self._may_allocate.is_set() and not self.is_lock_free():
+                self._is_waiting = True
                 self.off_reason = "waiting for the engine to let go of the former arena"
                 await asyncio.sleep(WAIT_SECONDS)
-            self._is_allocating = True
+            self._is_waiting = False
             arena = await asyncio.to_thread(allocate, self._path, self._ram_bytes, report, lambda: self._is_closed)
         except (ArenaError, OSError) as error:
             self.off_reason, self.allocated_ratio = str(error), 0.0
@@ -145,7 +146,7 @@ class ArenaKeeper:
             self.on_failed()
             return
         finally:
-            self._making, self._is_allocating = None, False
+            self._making = None
         _log.info("arena allocated bytes=%d", self._ram_bytes)
         self._ready(arena)
 

@@ -23,6 +23,7 @@ class Attachment:
     is_ended: bool = False
     has_handed_over: bool = False
     last_report: int = 0
+    hit_ratio: float | None = None  # as the engine said last
     _replies: OrderedDict[str, pb.ReserveReply] = field(default_factory=OrderedDict)
 
     @property

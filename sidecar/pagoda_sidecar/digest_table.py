@@ -41,7 +41,7 @@ class DigestTable:
         return len(self._rows)
 
     def get(self, digest: bytes) -> StoredDigest | None:
-        """Return the row of `digest`."""
+        """Return the row of `digest`. Any thread."""
         return self._rows.get(digest)
 
     def digests(self) -> Iterable[bytes]:
@@ -51,7 +51,7 @@ class DigestTable:
     def heats(self) -> list[tuple[bytes, float]]:
         """Return the address and the heat by now of each row."""
         now = int(self._clock())
-        return [(row.address, _decayed(row, now)) for row in self._rows.values()]
+        return [(row.address, decayed(row, now)) for row in self._rows.values()]
 
     def digests_of(self, address: bytes) -> frozenset[bytes]:
         """Return the digests whose last covered block is `address`."""
@@ -63,7 +63,7 @@ class DigestTable:
         known = self._rows.get(digest)
         if known is None and len(self._rows) >= self.capacity:
             self._make_room(is_resident)
-        heat = 1.0 if known is None else _decayed(known, now) + 1.0
+        heat = 1.0 if known is None else decayed(known, now) + 1.0
         self._put(StoredDigest(digest, address, tokens, heat, now))
 
     def touch(self, address: bytes) -> frozenset[bytes]:
@@ -72,7 +72,7 @@ class DigestTable:
         digests = self.digests_of(address)
         for digest in digests:
             row = self._rows[digest]
-            self._put(replace(row, heat=_decayed(row, now) + 1.0, last_use=now))
+            self._put(replace(row, heat=decayed(row, now) + 1.0, last_use=now))
         return digests
 
     def use_storage(self, storage: memoryview | None) -> None:
@@ -122,7 +122,7 @@ class DigestTable:
 
     def _evict(self, num_rows: int, is_resident: Callable[[bytes], bool]) -> None:
         now = int(self._clock())
-        coldest = sorted(self._rows.values(), key=lambda row: (is_resident(row.address), _decayed(row, now)))
+        coldest = sorted(self._rows.values(), key=lambda row: (is_resident(row.address), decayed(row, now)))
         for row in coldest[:num_rows]:
             del self._rows[row.digest]
             self._forget_address(row)
@@ -139,5 +139,11 @@ class DigestTable:
             del self._by_address[row.address]
 
 
-def _decayed(row: StoredDigest, now: int) -> float:
+def hotness(row: StoredDigest) -> float:
+    """Return a number that is larger for a hotter row, at any one time: all heat fades alike."""
+    return math.log2(max(row.heat, 1e-9)) + row.last_use / HALF_LIFE_SECONDS
+
+
+def decayed(row: StoredDigest, now: int) -> float:
+    """Return the heat of a row by `now`, in Unix seconds."""
     return row.heat * math.exp2(min(0, row.last_use - now) / HALF_LIFE_SECONDS)

@@ -106,6 +106,15 @@ class Hints:
         """Rows that routers see."""
         return len(self._published)
 
+    @property
+    def epochs(self) -> dict[str, str | None]:
+        """The epoch of each tier whose rows are published."""
+        return dict(self._epochs)
+
+    def published(self) -> dict[bytes, Row]:
+        """Return a copy of what is published now: a millisecond or two for all rows there can be."""
+        return self._published.copy()
+
     def engine_attached(self, head: Head, epoch: str) -> None:
         """A new device epoch begins, with nothing resident yet."""
         self._head = head

@@ -14,7 +14,7 @@ memory afterwards.
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pagoda_protocol.records import RecordHeader
@@ -27,6 +27,7 @@ _Result = TypeVar("_Result")
 MAX_ASKED_HERE = 16
 FINISH_SECONDS = 2.0
 JOIN_SECONDS = 5.0
+LOOK_SECONDS = 5.0  # between two questions that nothing else wants to know
 
 
 class PoolThread:
@@ -46,6 +47,8 @@ class PoolThread:
             self._ask, counters.probes_saved, settings.absent_seconds, settings.max_absent, time.monotonic
         )
         self._namespace = b""
+        self._names: tuple[str, ...] = ()
+        self._looked_at = 0.0
         self._num_nodes = self._num_lists = 0
         self._states = counters.states
         self._problem = ""
@@ -72,6 +75,14 @@ class PoolThread:
         """A number that rises with each list of nodes and each node that comes back."""
         return self._num_lists + self._states.num_returns
 
+    async def look(self) -> Mapping[str, str]:
+        """Ask each node whether it is there, unless it was just asked; return what is wrong with each, by name."""
+        if not self._problem and time.monotonic() - self._looked_at >= LOOK_SECONDS:
+            self._looked_at = time.monotonic()
+            await self._asking.look()
+        problems = self._states.problems()
+        return {name: problems.get(name, "not asked yet") for name in self._names}
+
     def set_namespace(self, namespace: bytes) -> None:
         """Read and write records of `namespace` (32 bytes) from now on.
 
@@ -88,6 +99,8 @@ class PoolThread:
     def set_nodes(self, nodes: Sequence[PoolNode]) -> None:
         """Use `nodes` from now on."""
         self._num_nodes = len(nodes)
+        self._names = tuple(node.name for node in nodes)
+        self._looked_at = 0.0
         self._num_lists += 1
         self._probes.forget()
         self._asking.set_nodes(nodes)

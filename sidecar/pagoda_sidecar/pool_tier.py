@@ -1,6 +1,6 @@
 """What the sidecar needs of a pool tier."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from pagoda_protocol.records import RecordHeader
@@ -26,6 +26,10 @@ class PoolTier(Protocol):
     @property
     def num_upheavals(self) -> int:
         """A number that rises when the pool may have lost what it held: other nodes, or one that came back."""
+        ...
+
+    async def look(self) -> Mapping[str, str]:
+        """Return what is wrong with each node, by name; empty if nothing."""
         ...
 
     def set_namespace(self, namespace: bytes) -> None:

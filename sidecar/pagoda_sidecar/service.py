@@ -143,6 +143,9 @@ class TierService(TierServicer):
             if request.sequence > attachment.last_report:
                 attachment.last_report = request.sequence
                 self._report(request)
+                if request.HasField("load"):
+                    load = request.load
+                    attachment.hit_ratio = load.hit_ratio if load.HasField("hit_ratio") else None
             else:  # a repeat, or overtaken: what it says is no longer so
                 self._sidecar.count_refusal("report", "repeated")
             return pb.ReportReply()

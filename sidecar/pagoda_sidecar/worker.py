@@ -29,12 +29,14 @@ from pagoda_sidecar import arguments, supervisor
 from pagoda_sidecar.counters import Counters
 from pagoda_sidecar.disk.chains import Chains
 from pagoda_sidecar.disk.tier import DiskTier
+from pagoda_sidecar.door import inherited, say_serving
 from pagoda_sidecar.hint_stream import add_hint_routes
 from pagoda_sidecar.intake import SERVER_OPTIONS, Intake
 from pagoda_sidecar.late_answers import late_answers_counted
 from pagoda_sidecar.pool_settings import PoolFiles, make_pool
 from pagoda_sidecar.service import TierService
 from pagoda_sidecar.sidecar import Sidecar
+from pagoda_sidecar.summary import add_state_routes
 from pagoda_sidecar.tenant_shares import TenantSharesFile
 
 _log = logging.getLogger(__name__)
@@ -71,14 +73,16 @@ async def run(settings: arguments.Arguments) -> None:
     app = web.Application()
     add_common_routes(app, metrics)
     add_hint_routes(app, sidecar.hints)
+    add_state_routes(app, sidecar)
     with stop_on_signals() as stop:
         await sidecar.start()
         try:
             async with (
                 _serving_tiers(settings, sidecar),
-                serving(app, settings.host, settings.port) as port,
+                serving(app, settings.host, settings.port, listener=inherited()) as port,
                 _looking_again(settings, sidecar, pool_files, shares),
             ):
+                say_serving()
                 _log.info("sidecar ready %s", logs.fields(port=port, off=sidecar.off_reason or "no"))
                 await stop.wait()
         finally:
@@ -127,6 +131,7 @@ async def _looking_again(
 
     def look_once() -> None:
         sidecar.update_gauges()
+        sidecar.follow_pool()
         if pool_files.refresh():
             sidecar.tell_engine()
         if shares.refresh():

@@ -246,6 +246,9 @@ class FakePool:
     def set_namespace(self, namespace: bytes) -> None:
         pass
 
+    async def look(self) -> Mapping[str, str]:
+        return {"mc-0": ""}
+
     async def probe(self, addresses: Sequence[bytes]) -> list[bool]:
         return [address in self.records for address in addresses]
 

@@ -8,6 +8,7 @@ import pytest
 
 from pagoda_sidecar import worker
 from pagoda_sidecar.arguments import parse
+from pagoda_sidecar.door import Door
 from pagoda_sidecar.supervisor import Supervisor
 from tests.sidecar.support import wait_until
 
@@ -40,7 +41,10 @@ def test_a_worker_that_always_fails_is_tried_again_and_never_ends_the_supervisor
     trail = tmp_path / "trail"
     body = f"open({str(trail)!r}, 'a').write('x'); raise SystemExit(3)"
     command = [sys.executable, "-c", body]
-    script = f"from pagoda_sidecar.supervisor import Supervisor; Supervisor({command!r}).run()"
+    script = (
+        "from pagoda_sidecar.door import Door; from pagoda_sidecar.supervisor import Supervisor; "
+        f"Supervisor({command!r}, lambda: Door('127.0.0.1', 0)).run()"
+    )
     process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
     try:
         wait_until(lambda: trail.exists() and len(trail.read_text()) >= 3)
@@ -53,5 +57,6 @@ def test_a_worker_that_always_fails_is_tried_again_and_never_ends_the_supervisor
 
 
 def test_a_program_that_cannot_be_started_is_a_reason_not_an_exception() -> None:
-    supervisor = Supervisor(["/nowhere/at/all"])
-    assert "No such file" in str(supervisor._run_worker())
+    door = Door("127.0.0.1", 0)
+    assert "No such file" in str(Supervisor(["/nowhere/at/all"], lambda: door)._attempt())
+    door.close()

@@ -21,7 +21,7 @@ async def test_a_look_that_fails_is_not_the_last_one(monkeypatch: pytest.MonkeyP
         return False
 
     monkeypatch.setattr(worker, "LOOK_AGAIN_SECONDS", 0.01)
-    sidecar = SimpleNamespace(update_gauges=lambda: None, off_reason="")
+    sidecar = SimpleNamespace(update_gauges=lambda: None, follow_pool=lambda: None, off_reason="")
     pool_files, shares = SimpleNamespace(refresh=refresh), SimpleNamespace(refresh=lambda: False)
     parts = (cast(Any, part) for part in (None, sidecar, pool_files, shares))
     async with worker._looking_again(*parts):

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from pagoda_runtime.breaker import Breaker, BreakerState
 from pagoda_runtime.logs import fields
-from pagoda_sidecar.pool import stores
+from pagoda_sidecar.pool import reads, stores
 from pagoda_sidecar.pool.access import Access
 from pagoda_sidecar.pool.connection import Connection
 from pagoda_sidecar.pool.counters import PoolCounters
@@ -47,7 +47,7 @@ class Node:
         self._access_changed = asyncio.Event()
         self._patience = settings.retry_seconds
         self._is_retired = False
-        self._is_up: bool | None = None  # not known before it was first asked
+        self._problem: str | None = None  # what we said last; None: nothing yet
         counters.operations.join(node.name, self)
 
     @property
@@ -73,7 +73,7 @@ class Node:
             self._check_up()  # the node may have failed somebody else meanwhile: everybody waits for one deadline only
             connection = self._take_idle() or await Connection.open(self.node, self._settings, self._access)
             if self._recovery is None:
-                self._set_up(True)
+                self._say("")
             try:
                 yield connection
             finally:
@@ -85,6 +85,12 @@ class Node:
             gate.release()
         if operation in _WORK and self._recovery is None:
             self._patience = self._settings.retry_seconds
+
+    async def look(self) -> None:
+        """Find out whether the node answers; one that is known not to is asked by the recovery alone."""
+        with contextlib.suppress(NodeError):
+            async with self.connection("probe") as connection:
+                await reads.ping(connection)
 
     def set_access(self, access: Access) -> None:
         """Open connections with `access` from now on; a node that was left alone is tried with it soon."""
@@ -137,10 +143,10 @@ class Node:
             connection.close()  # the node restarted: that is no failure if it accepts a new one
         return None
 
-    def _set_up(self, is_up: bool) -> None:
-        if is_up is not self._is_up and not self._is_retired:
-            self._is_up = is_up
-            self._counters.states.say(self.node.name, self, is_up)
+    def _say(self, problem: str) -> None:
+        if problem != self._problem and not self._is_retired:
+            self._problem = problem
+            self._counters.states.say(self.node.name, self, problem)
 
     def _close_idle(self) -> None:
         while self._idle:
@@ -149,7 +155,7 @@ class Node:
     def _has_failed(self, error: NodeError) -> None:
         self._breaker.failed()
         self._close_idle()
-        self._set_up(False)
+        self._say(f"{error.outcome}: {error}")
         if self._recovery is None and not self._is_retired:
             _log.warning("memcached node left alone %s", fields(node=self.node.name, why=error))
             self._recovery = asyncio.create_task(self._recover(), name=f"recover {self.node.name}")
@@ -171,7 +177,7 @@ class Node:
             break
         self.count("ping", "answered")
         self._idle.append(connection)
-        self._set_up(True)
+        self._say("")
         self._grow_patience()
         self._recovery = None
         self._breaker.succeeded()

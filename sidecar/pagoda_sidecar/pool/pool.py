@@ -142,6 +142,10 @@ class MemcachedPool:
             await _all([ask(node, indices) for node, indices in self._by_node(addresses)])
         return found
 
+    async def look(self) -> None:
+        """Find out whether each node answers."""
+        await _all([node.look() for node in self._nodes.values()])
+
     async def fetch(self, addresses: Sequence[bytes], destinations: Sequence[memoryview], on_ready: OnReady) -> None:
         """Read each record into its destination, in the order given on each node.
 

@@ -70,6 +70,14 @@ async def probe(connection: Connection, wanted_keys: Sequence[bytes], pace: Pace
     return found
 
 
+async def ping(connection: Connection) -> None:
+    """Find out whether the node answers."""
+    connection.begin(0)
+    await connection.send([meta.END_OF_BATCH])
+    await _answers(connection, lambda response: _expect(response, b"MN"))
+    connection.end()
+
+
 async def fetch(
     connection: Connection, batch: Sequence[Wanted], namespace: bytes, on_ready: OnReady, pace: Pace
 ) -> None:

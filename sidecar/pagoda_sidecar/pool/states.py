@@ -5,6 +5,7 @@ side for a moment. Each says what it found and takes back only its own word. A n
 """
 
 import threading
+from collections.abc import Mapping
 
 from pagoda_runtime.metrics import Instrument
 
@@ -16,7 +17,7 @@ class NodeStates:
         """`gauge` has one label, `node`."""
         self._gauge = gauge
         self._lock = threading.Lock()
-        self._words: dict[str, dict[object, bool]] = {}
+        self._words: dict[str, dict[object, str]] = {}  # by node and who: what is wrong, empty if nothing
         self._num_returns = 0
 
     @property
@@ -24,13 +25,18 @@ class NodeStates:
         """How often any node has come back: whoever comes back may have lost what he held."""
         return self._num_returns
 
-    def say(self, node: str, who: object, is_up: bool) -> None:
-        """Take `who`'s word for `node`, in place of the one before."""
+    def say(self, node: str, who: object, problem: str = "") -> None:
+        """Take `who`'s word for `node`, in place of the one before: what is wrong with it, empty if it is up."""
         with self._lock:
             words = self._words.setdefault(node, {})
-            self._num_returns += is_up and words.get(who) is False
-            words[who] = is_up
+            self._num_returns += not problem and bool(words.get(who))
+            words[who] = problem
             self._show(node)
+
+    def problems(self) -> Mapping[str, str]:
+        """Return what is wrong with each node that anybody has asked, empty if nothing."""
+        with self._lock:
+            return {node: next(filter(None, words.values()), "") for node, words in self._words.items()}
 
     def take_back(self, node: str, who: object) -> None:
         """Forget what `who` said of `node`, if anything."""
@@ -41,7 +47,7 @@ class NodeStates:
     def _show(self, node: str) -> None:
         words = self._words[node]
         if words:
-            self._gauge.set(all(words.values()), node=node)
+            self._gauge.set(not any(words.values()), node=node)
         else:
             del self._words[node]
             self._gauge.remove(node=node)

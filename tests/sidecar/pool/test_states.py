@@ -18,19 +18,19 @@ def _shown(metrics: Metrics) -> list[bytes]:
 
 def test_a_node_is_up_when_all_who_asked_it_say_so() -> None:
     states, metrics = _made()
-    states.say("n", "asking", True)
-    states.say("n", "moving", False)
-    states.say("n", "asking", True)
+    states.say("n", "asking")
+    states.say("n", "moving", "refused")
+    states.say("n", "asking")
     assert _shown(metrics) == [b'pagoda_pool_node_up{node="n"} 0.0']
-    states.say("n", "moving", True)
+    states.say("n", "moving")
     assert _shown(metrics) == [b'pagoda_pool_node_up{node="n"} 1.0']
 
 
 def test_who_leaves_takes_only_his_own_word_along() -> None:
     states, metrics = _made()
     states.take_back("n", "nobody")
-    states.say("n", "old", False)
-    states.say("n", "new", True)
+    states.say("n", "old", "refused")
+    states.say("n", "new")
     states.take_back("n", "old")
     assert _shown(metrics) == [b'pagoda_pool_node_up{node="n"} 1.0']
     states.take_back("n", "new")
@@ -39,11 +39,11 @@ def test_who_leaves_takes_only_his_own_word_along() -> None:
 
 def test_only_a_node_that_was_down_has_come_back() -> None:
     states, _ = _made()
-    states.say("n", "asking", True)
-    states.say("n", "asking", True)
+    states.say("n", "asking")
+    states.say("n", "asking")
     assert states.num_returns == 0
-    states.say("n", "asking", False)
-    states.say("n", "asking", True)
+    states.say("n", "asking", "refused")
+    states.say("n", "asking")
     assert states.num_returns == 1
 
 
