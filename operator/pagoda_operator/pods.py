@@ -90,6 +90,8 @@ def _problems(
 
 
 def _unschedulable(status: Mapping[str, Any]) -> str | None:
+    if status.get("phase") != "Pending":
+        return None
     for condition in status.get("conditions") or ():
         is_other = condition.get("type") != "PodScheduled" or condition.get("status") != "False"
         if not is_other and condition.get("reason") == "Unschedulable":
