@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pagoda_operator import names
 from pagoda_operator.changes import Key, key_of
-from pagoda_operator.children import ChildrenError, Images, Owner, PolicyPeers, Seen, render
+from pagoda_operator.children import Images, Owner, PolicyPeers, Seen, render
 from pagoda_operator.compare import Manifest
 from pagoda_operator.pods import SPEC, Problem, quote
 from pagoda_operator.world import World
@@ -33,8 +33,6 @@ def intend(world: World, images: Images, peers: PolicyPeers) -> Intent:
         return Intent(pool, render(pool, owner_of(world), images, seen))
     except SpecError as error:
         return _refused(*error.errors)
-    except ChildrenError as error:
-        return _refused(str(error))
 
 
 def owner_of(world: World) -> Owner:

@@ -51,11 +51,7 @@ _REVISION_LABEL = "pod-template-hash"
 
 
 def deployment(pool: InferencePool, owner: Owner, images: Images) -> Manifest:
-    """Return the Deployment of the pool's engines.
-
-    Raises:
-        ChildrenError: the pool's `podTemplate` sets what is the operator's.
-    """
+    """Return the Deployment of the pool's engines."""
     surge, unavailable = pool.engine.rollout.numbers(pool.engine.resources.num_gpus, pool.replicas)
     spec = {
         **workload_spec(owner, names.ENGINE, pool.replicas, _template(pool, owner, images)),

@@ -7,16 +7,6 @@ from typing import Any
 Manifest = dict[str, Any]
 
 
-class ChildrenError(ValueError):
-    """A valid pool asks for children that cannot be; `path` is the field of the pool to change."""
-
-    def __init__(self, path: str, message: str) -> None:
-        """`message` says what is wrong; what would be right."""
-        super().__init__(f"{path}: {message}")
-        self.path = path
-        self.message = message
-
-
 @dataclass(frozen=True)
 class Images:
     """An image per part, by tag or digest, handed on as they are; a pool may name another for its engines."""

@@ -1,37 +1,22 @@
 """The pool's `podTemplate` merged into the engine's pod: wishes are added, what is the operator's stays.
 
 What may not be overridden cannot be said in a pool at all (`pagoda_protocol.pool.pod_shapes`): service accounts,
-security contexts, host namespaces, volumes that restricted pods may not have, and the labels, variables, volumes and
-folders that the operator sets. Refused here is what only this very pod, or another controller, contradicts:
-
-    volumeMounts     /dev/shm, where the pod has several GPUs
-    labels           those by which Deployments tell pods apart
-    annotations      AppArmor profiles, which are security contexts, and the cost of a pod's deletion
-
-Everything else is added. Only topologySpreadConstraints replace something, the operator's own default.
+security contexts, host namespaces, volumes that restricted pods may not have, and the labels, annotations, variables,
+volumes and folders that are the operator's. So everything is added, and only topologySpreadConstraints replace
+something, the operator's own default.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pagoda_operator.children import quantities
-from pagoda_operator.children.inputs import ChildrenError, Manifest
+from pagoda_operator.children.inputs import Manifest
 from pagoda_protocol.pool.quantities import parse_bytes
 from pagoda_protocol.pool.spec import PodTemplate
 
-_PATH = "spec.engine.podTemplate"
-_CONTROLLERS_LABELS = ("pod-template-hash", "controller-revision-hash")
-_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
-_APPARMOR = "container.apparmor.security.beta.kubernetes.io/"
-
 
 def merged(template: Manifest, wishes: PodTemplate) -> Manifest:
-    """Return a pod template with the pool's wishes.
-
-    Raises:
-        ChildrenError: one of them is for the operator to set.
-    """
-    _check(template["spec"]["containers"][0], wishes)
+    """Return a pod template with the pool's wishes."""
     annotations = dict(wishes.annotations)
     metadata = {
         **template["metadata"],
@@ -64,20 +49,6 @@ def _spec(spec: Mapping[str, Any], wishes: PodTemplate) -> dict[str, Any]:
     }
 
 
-def _check(engine: Mapping[str, Any], wishes: PodTemplate) -> None:
-    folders = [place["mountPath"] for place in engine["volumeMounts"]]
-    for index, place in enumerate(wishes.volume_mounts):
-        if place["mountPath"] in folders:
-            _refuse(f"volumeMounts[{index}].mountPath", f"the operator mounts {place['mountPath']}; mount it elsewhere")
-    for label in _present(_CONTROLLERS_LABELS, wishes.labels):
-        _refuse(f'labels."{label}"', "is how Deployments tell pods apart; leave it out")
-    for annotation in wishes.annotations:
-        if annotation.startswith(_APPARMOR):
-            _refuse(f'annotations."{annotation}"', "is a security context, which is the operator's; leave it out")
-        if annotation == _DELETION_COST:
-            _refuse(f'annotations."{annotation}"', "says which pod goes first, which is the operator's; leave it out")
-
-
 def _volume(volume: Mapping[str, Any]) -> dict[str, Any]:
     """Return a volume with its size as the API server stores it."""
     plain: dict[str, Any] = _plain(volume)
@@ -94,11 +65,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return value
-
-
-def _present(names: Iterable[str], mapping: Mapping[str, str]) -> list[str]:
-    return [name for name in names if name in mapping]
-
-
-def _refuse(field: str, message: str) -> None:
-    raise ChildrenError(f"{_PATH}.{field}", message)

@@ -9,11 +9,7 @@ from pagoda_protocol.pool.spec import InferencePool
 
 
 def render(pool: InferencePool, owner: Owner, images: Images, seen: Seen) -> tuple[Manifest, ...]:
-    """Return what the pool wants to be there, but for the Secrets that are made for it.
-
-    Raises:
-        ChildrenError: the pool asks for what cannot be.
-    """
+    """Return what the pool wants to be there, but for the Secrets that are made for it."""
     parts = [part for part in names.PARTS if part != names.MEMCACHED or managed_of(pool) is not None]
     return (
         *(service_account(owner, part) for part in parts),
