@@ -1,8 +1,12 @@
+from pathlib import Path
+
 import pytest
 
 from pagoda_protocol.pool.kubernetes_only import KUBERNETES_ONLY
 from pagoda_protocol.pool.spec import parse_pool
 from tests.protocol.pool.manifests import changed, minimal
+
+MANUAL = Path(__file__).parents[3] / "docs" / "manifest.md"
 
 
 def in_use(manifest):
@@ -33,3 +37,9 @@ def test_a_field_of_kubernetes_is_named_when_it_is_set(path, value, named):
 
 def test_every_field_says_why():
     assert all(field.why for field in KUBERNETES_ONLY)
+
+
+def test_the_manual_names_every_field_with_its_reason():
+    rows = [f"| `{field.path}` | {field.why} |" for field in KUBERNETES_ONLY]
+    manual = MANUAL.read_text("utf-8").splitlines()
+    assert [row for row in rows if row not in manual] == []
