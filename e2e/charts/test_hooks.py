@@ -1,4 +1,4 @@
-"""`helm test` on a real API server. No node is here to run its pod: the story plays the kubelet. (e2e/node runs it for real.)"""
+"""`helm test` on a real API server, where no node runs its pod: the story plays the kubelet, which e2e/node has."""
 
 import threading
 from typing import Any

@@ -1,7 +1,6 @@
 """What the operator's ServiceAccount can do, asked of the API server as that account."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -48,12 +47,12 @@ def binding(namespace: str, name: str, role_name: str) -> dict[str, Any]:
 
 
 @pytest.fixture(params=["Cluster", "Namespaces"])
-def served(request: pytest.FixtureRequest, bare_cluster: Cluster, releases: Releases) -> Iterator[tuple[str, Account]]:
+def served(request: pytest.FixtureRequest, bare_cluster: Cluster, releases: Releases) -> tuple[str, Account]:
     """A namespace that the operator serves, which is not its own, and its account."""
     home, namespace = releases.namespace(), releases.namespace()
     scope = () if request.param == "Cluster" else ("--set", f"watch.scope=Namespaces,watch.namespaces={{{namespace}}}")
     releases.install("first", home, *scope)
-    yield namespace, Account(bare_cluster, home, "first-pagoda")
+    return namespace, Account(bare_cluster, home, "first-pagoda")
 
 
 def test_the_operator_can_do_its_work_and_not_read_a_secret_or_write_a_pool(served: tuple[str, Account]) -> None:

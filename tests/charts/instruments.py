@@ -9,6 +9,7 @@ from pagoda_engine.core.instruments import Instruments as EngineInstruments
 from pagoda_engine.serving.measures import Measures
 from pagoda_operator.annotate.instruments import AnnotateInstruments
 from pagoda_operator.instruments import Instruments as OperatorInstruments
+from pagoda_operator.pool_gauges import PoolGauges
 from pagoda_operator.scrape.instruments import ScrapeInstruments
 from pagoda_router.instruments import Instruments as RouterInstruments
 from pagoda_sidecar.counters import Counters
@@ -47,7 +48,8 @@ def published() -> dict[str, frozenset[str]]:
     engine_settings: Any = SimpleNamespace(max_batch_tokens=1, max_sequences=1)
     EngineInstruments(recorder, engine_facts, engine_settings)
     for make in (
-        Measures, Counters, PoolCounters, RouterInstruments, OperatorInstruments, ScrapeInstruments, AnnotateInstruments
+        Measures, Counters, PoolCounters, RouterInstruments, OperatorInstruments, ScrapeInstruments, AnnotateInstruments,
+        PoolGauges,
     ):  # fmt: skip
         make(recorder)
     return dict(recorder.series)
