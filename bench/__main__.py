@@ -20,6 +20,7 @@ BENCHES = {
     "lookup": "p99 of Lookup while stores run at full speed, against idle",
     "codecs": "bytes, speed and quality of each codec below the device",
     "pool": "set and get over the pool client against pymemcache",
+    "restart": "how soon a new pool has its children, and 200 pools are looked after again by an operator started anew",
     "eviction": "usable hits of the RAM tier's policy on four traces against LRU and the best possible cache",
 }
 

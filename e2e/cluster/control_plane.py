@@ -108,7 +108,7 @@ class ControlPlane:
             wait_for(lambda: self._answers(*account), "the first service account", READY_SECONDS, self._what_it_said)
 
     def _answers(self, *arguments: str) -> bool:
-        command = [self._programs / "kubectl", "--kubeconfig", self._place.kubeconfig, *arguments]
+        command = [str(self._programs / "kubectl"), "--kubeconfig", str(self._place.kubeconfig), *arguments]
         try:
             done = subprocess.run(command, capture_output=True, timeout=COMMAND_SECONDS, check=False)
         except subprocess.TimeoutExpired:

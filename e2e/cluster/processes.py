@@ -5,6 +5,7 @@ around again.
 """
 
 import contextlib
+import functools
 import os
 import signal
 import subprocess
@@ -50,14 +51,17 @@ class Processes:
         """Return whether the recorded process is the one that was started, and runs."""
         return self._pid(name) is not None
 
+    def _is_gone(self, name: str) -> bool:
+        return not self.is_alive(name)
+
     def stop(self, *names: str) -> None:
         """End these processes, all at once; one that does not go within seconds is killed."""
         for name in names:
             self._signal(name, signal.SIGTERM)
         for name in names:
-            if not _until(lambda name=name: not self.is_alive(name), TERM_SECONDS):
+            if not _until(functools.partial(self._is_gone, name), TERM_SECONDS):
                 self._signal(name, signal.SIGKILL)
-                _until(lambda name=name: not self.is_alive(name), TERM_SECONDS)
+                _until(functools.partial(self._is_gone, name), TERM_SECONDS)
             (self._pids / name).unlink(missing_ok=True)
 
     def tail(self, name: str, characters: int = 2000) -> str:

@@ -9,13 +9,16 @@ import contextlib
 import dataclasses
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
+from kubernetes.aio import config
+from kubernetes.aio.client import Configuration
 
 from e2e.cluster.handle import Cluster
+from pagoda_operator.kube.transport import KubeTransport
 from pagoda_protocol.pool.arguments import Command
 from tests.support.program import HOST, Program
 
@@ -77,6 +80,18 @@ def running_operator(
         yield program
     finally:
         program.end()
+
+
+@contextlib.asynccontextmanager
+async def transport_of(kubeconfig: Path) -> AsyncIterator[KubeTransport]:
+    """Reach the API server from within the story, as the kubeconfig says, without a fence."""
+    configuration = Configuration()
+    await config.load_kube_config(config_file=str(kubeconfig), client_configuration=configuration, persist_config=False)
+    transport = KubeTransport(configuration)
+    try:
+        yield transport
+    finally:
+        await transport.close()
 
 
 def through(identity: Identity, port: int, path: Path) -> Identity:

@@ -175,14 +175,12 @@ STORIES = (killed, black_holed, stopped_and_resumed, stopped_behind_the_fence, e
 
 
 @pytest.fixture(scope="module")
-def told(
-    control_plane: Cluster, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Mapping[Callable[..., None], Scene]]:
+def told(knowing: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[Callable[..., None], Scene]]:
     """Every story as it ended."""
     folder = tmp_path_factory.mktemp("leader")
 
     def tell(story: Callable[[Scene], None]) -> Scene:
-        with scene(control_plane, folder) as it:
+        with scene(knowing, folder) as it:
             story(it)
         return it
 

@@ -128,7 +128,7 @@ class Api:
         event = {
             "apiVersion": EVENT.api_version,
             "kind": EVENT.kind,
-            "metadata": {"generateName": f"{metadata['name']}.", "namespace": metadata["namespace"]},
+            "metadata": {"generateName": f"{metadata['name']}-", "namespace": metadata["namespace"]},
             "eventTime": micro_time(datetime.datetime.now(datetime.UTC)),
             "reportingController": _CONTROLLER,
             "reportingInstance": self._instance,

