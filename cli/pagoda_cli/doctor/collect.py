@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pagoda_cli.doctor import names
+from pagoda_cli.doctor.installation import account_of, in_words, lease_of, needed_rights
 from pagoda_cli.doctor.reading import CallError, Reading, quoted
 from pagoda_cli.doctor.secrets import needed_secrets
 from pagoda_cli.doctor.snapshot import (
@@ -113,57 +114,12 @@ def _leases(reading: Reading, operators: Manifests) -> "Iterable[tuple[tuple[str
 def _reviews(reading: Reading, operators: Manifests, places: Sequence[str]) -> Iterable[Review]:
     """Ask whether each operator's account may do all that it must, in the namespaces with pools that it serves."""
     for operator in operators:
-        account = (
-            f"{namespace_of(operator)}/{operator['spec']['template']['spec'].get('serviceAccountName', 'default')}"
-        )
+        account = account_of(operator)
         for attributes in needed_rights(operator, places):
             is_allowed = reading.review(account, attributes)
             if is_allowed is None:
                 return
-            yield Review(account, _in_words(attributes), is_allowed)
-
-
-def needed_rights(operator: Manifest, places: Sequence[str]) -> "Iterable[dict[str, str]]":
-    """Return the attributes of each right that an operator needs, as access reviews take them."""
-    served = served_namespaces(operator)
-    for namespace in sorted(served) if served else ("",):
-        if namespace and namespace not in places:
-            continue
-        for group, resource, verbs in names.OPERATOR_RIGHTS:
-            kind, _, subresource = resource.partition("/")
-            for verb in verbs:
-                attributes = {"group": group, "resource": kind, "verb": verb, "namespace": namespace}
-                yield attributes | ({"subresource": subresource} if subresource else {})
-    lease_namespace, lease_name = lease_of(operator)
-    for verb in names.LEASE_VERBS:
-        attributes = {"group": "coordination.k8s.io", "resource": "leases", "verb": verb}
-        yield attributes | {"namespace": lease_namespace, "name": lease_name}
-
-
-def served_namespaces(operator: Manifest) -> frozenset[str]:
-    """Return the namespaces that an operator is confined to; empty: it serves all."""
-    return frozenset(value for flag, value in _flags(operator) if flag == "--namespace")
-
-
-def lease_of(operator: Manifest) -> tuple[str, str]:
-    """Return namespace and name of the Lease by which the copies of an operator agree who leads."""
-    flags = dict(_flags(operator))
-    return flags.get("--lease-namespace", namespace_of(operator)), flags.get("--lease-name", name_of(operator))
-
-
-def _flags(operator: Manifest) -> "Iterable[tuple[str, str]]":
-    for container in operator["spec"]["template"]["spec"]["containers"]:
-        for argument in container.get("args") or ():
-            flag, _, value = str(argument).partition("=")
-            yield flag, value
-
-
-def _in_words(attributes: dict[str, str]) -> str:
-    subresource = f"/{attributes['subresource']}" if "subresource" in attributes else ""
-    group = f".{attributes['group']}" if attributes["group"] else ""
-    where = f"in namespace {attributes['namespace']}" if attributes["namespace"] else "in all namespaces"
-    name = f" {attributes['name']}" if "name" in attributes else ""
-    return f"{attributes['verb']} {attributes['resource']}{subresource}{group}{name} {where}"
+            yield Review(account, in_words(attributes), is_allowed)
 
 
 def _storage_classes(reading: Reading, pools: Manifests) -> Manifests | None:

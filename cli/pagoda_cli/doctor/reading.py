@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import urllib3
+import yaml
 from kubernetes import client as kubernetes_client
 from kubernetes import config as kubernetes_config
 from kubernetes.config.config_exception import ConfigException
@@ -104,7 +105,7 @@ def connect(kubeconfig: Path | None, context: str | None) -> KubeServer:
         if kubeconfig is not None or context is not None:
             raise ClusterError(f"the kubeconfig cannot be used: {error}") from error
         client = _in_cluster(error)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
         raise ClusterError(f"the kubeconfig cannot be read: {error}") from error
     return KubeServer(client)
 

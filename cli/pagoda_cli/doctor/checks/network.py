@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from pagoda_cli.doctor import names
 from pagoda_cli.doctor.finding import CLUSTER, Finding, place_of
+from pagoda_cli.doctor.installation import serves
 from pagoda_cli.doctor.reach import BOTH, Endpoint, Flow, blockers
 from pagoda_cli.doctor.snapshot import Manifest, Snapshot, find, labels_of, name_of, namespace_of
 
@@ -37,7 +38,7 @@ def _ways(snapshot: Snapshot, pool: Manifest) -> Iterable[_Way]:
     engine, router = _endpoint(snapshot, pool, names.ENGINE), _endpoint(snapshot, pool, names.ROUTER)
     memcached = _endpoint(snapshot, pool, names.MEMCACHED)
     if engine is not None:
-        yield from _ways_to_engine(snapshot, engine, router)
+        yield from _ways_to_engine(snapshot, pool, engine, router)
     if engine is not None and memcached is not None:
         yield _Way("PGD062", "engine pods to memcached", Flow(engine, memcached, names.MEMCACHED_PORT, "memcached"))
     for part, source in ((names.ENGINE, engine), (names.ROUTER, router)):
@@ -45,11 +46,12 @@ def _ways(snapshot: Snapshot, pool: Manifest) -> Iterable[_Way]:
             yield _Way("PGD063", f"{part} pods to DNS", Flow(source, _DNS, 53, "dns", "UDP"), ("Egress",))
 
 
-def _ways_to_engine(snapshot: Snapshot, engine: Endpoint, router: Endpoint | None) -> Iterable[_Way]:
+def _ways_to_engine(snapshot: Snapshot, pool: Manifest, engine: Endpoint, router: Endpoint | None) -> Iterable[_Way]:
+    operators = [operator for operator in snapshot.operators or () if serves(operator, namespace_of(pool))]
     for port, name in _PORTS:
         if router is not None:
             yield _Way("PGD060", f"router to engine pods, port {port}", Flow(router, engine, port, name))
-        for operator in snapshot.operators or ():
+        for operator in operators:
             flow = Flow(_of_template(snapshot, operator), engine, port, name)
             yield _Way("PGD061", f"operator to engine pods, port {port}", flow)
 

@@ -18,7 +18,7 @@ def check_nodes(snapshot: Snapshot) -> Iterable[Finding]:
     usable = [node for node in snapshot.nodes if not (node.get("spec") or {}).get("unschedulable")]
     for pool in snapshot.pools:
         spec = spec_of(pool)
-        if isinstance(spec, InferencePool) and spec.replicas:
+        if isinstance(spec, InferencePool):
             yield from _gpus(pool, spec, usable)
             yield from _memory(snapshot, pool, usable)
 

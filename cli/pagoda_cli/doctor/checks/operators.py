@@ -3,9 +3,9 @@
 import itertools
 from collections.abc import Iterable
 
-from pagoda_cli.doctor.collect import lease_of, served_namespaces
 from pagoda_cli.doctor.finding import CLUSTER, Finding, Place, place_of
-from pagoda_cli.doctor.snapshot import Manifest, Snapshot, age_seconds, condition, name_of, namespace_of
+from pagoda_cli.doctor.installation import account_of, lease_of, served_namespaces, serves
+from pagoda_cli.doctor.snapshot import Manifest, Manifests, Snapshot, age_seconds, condition, name_of, namespace_of
 
 _TAKEOVER_SECONDS = 20.0
 _MAX_RIGHTS = 8
@@ -51,23 +51,19 @@ def _leading(snapshot: Snapshot, operator: Manifest) -> Iterable[Finding]:
 
 
 def _rights(snapshot: Snapshot, operator: Manifest) -> Iterable[Finding]:
-    account = operator["spec"]["template"]["spec"].get("serviceAccountName", "default")
-    namespace = namespace_of(operator)
-    missing = [
-        review.right
-        for review in snapshot.reviews
-        if review.account == f"{namespace}/{account}" and not review.is_allowed
-    ]
+    account = account_of(operator)
+    missing = [review.right for review in snapshot.reviews if review.account == account and not review.is_allowed]
     if missing:
         rest = f" and {len(missing) - _MAX_RIGHTS} more" if len(missing) > _MAX_RIGHTS else ""
         seen = f"it may not {', '.join(missing[:_MAX_RIGHTS])}{rest}"
-        yield Finding("PGD013", Place("ServiceAccount", account, namespace), seen)
+        namespace, _, name = account.partition("/")
+        yield Finding("PGD013", Place("ServiceAccount", name, namespace), seen)
 
 
-def _serving(snapshot: Snapshot, operators: Iterable[Manifest]) -> Iterable[Finding]:
+def _serving(snapshot: Snapshot, operators: Manifests) -> Iterable[Finding]:
     served = [(operator, served_namespaces(operator)) for operator in operators]
     for pool in snapshot.pools:
-        if all(namespaces and namespace_of(pool) not in namespaces for _, namespaces in served):
+        if not any(serves(operator, namespace_of(pool)) for operator in operators):
             yield Finding("PGD014", place_of(pool), f"no operator serves namespace {namespace_of(pool)}")
     for (one, some), (other, more) in itertools.combinations(served, 2):
         both = some & more if some and more else some | more
