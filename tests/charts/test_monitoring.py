@@ -65,6 +65,12 @@ def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
         assert "\n1. " in text, f"{name} says nothing to do"
 
 
+def test_the_page_about_monitoring_lists_every_alert_with_its_severity() -> None:
+    page = (FILES.parents[2] / "docs" / "monitoring.md").read_text("utf-8")
+    listed = dict(re.findall(r"^\| (Pagoda\w+) \| (\w+) \|", page, re.MULTILINE))
+    assert listed == {alert["alert"]: alert["labels"]["severity"] for alert in ALERTS}
+
+
 def test_a_runbook_names_no_alert_and_no_command_that_is_not_there() -> None:
     known = {alert["alert"] for alert in ALERTS}
     for path in (FILES / "runbooks").glob("*.md"):
