@@ -24,16 +24,16 @@ pagoda doctor [--namespace NS] [--context CONTEXT] [--kubeconfig FILE] [--json]
 ```
 
 Reads a live cluster and names each broken precondition of its InferencePools by a code that never changes its \
-meaning. Without `--namespace` it looks at the pools of all namespaces. It changes nothing; all that it sends besides reads are \
-`SubjectAccessReview`s, which ask what the operator may do. It ends within 75 seconds, whatever the cluster does.
+meaning. Without `--namespace` it looks at the pools of all namespaces. It changes nothing; all that it sends besides \
+reads are `SubjectAccessReview`s, which ask what the operator may do. It ends within 75 seconds, whatever the cluster does.
 
 **Exit status**: 0 nothing is broken (there may be things good to know), 1 warnings, 2 errors, 3 the cluster cannot be \
 read. A warning means that requests are served, but slower, or that something was not looked at.
 
 **Rights.** It reads with your own rights: pools, workloads, pods, Services, policies, budgets and events of the \
 namespaces with pools, the operator's Deployment and Lease, nodes, StorageClasses and the CRD. What you may not read \
-is left out and named (PGD090). Pods are asked through the API server (`get pods/proxy`). Of Secrets it looks at the keys \
-alone; without the right to read them it says so (PGD024).
+is left out and named (PGD090). Pods are asked through the API server (`get pods/proxy`). Of Secrets it looks at \
+the keys alone; without the right to read them it says so (PGD024).
 
 **`--json`** prints one object. While its `version` is 1 members may be added and none changes:
 
