@@ -36,12 +36,13 @@ faults: setup ## a million operations under random faults, ten minutes of random
 format: setup ## put all code into the house's format and mend what the linter can
 	@$(ENV)/ruff format . && $(ENV)/ruff check --fix .
 
-generate: setup ## make anew what is made from other files: gRPC stubs, docs/reference.md, docs/doctor.md
+generate: setup ## make anew what is made from other files: gRPC stubs, docs/reference.md, docs/doctor.md, parts of charts/
 	@PATH="$(CURDIR)/$(ENV):$$PATH" $(ENV)/python -m grpc_tools.protoc -I protocol \
 	  --python_out=protocol --mypy_out=protocol --grpc_python_out=protocol --mypy_grpc_out=protocol \
 	  protocol/pagoda_protocol/tier/tier.proto
 	@$(ENV)/python crds/reference.py
 	@$(ENV)/python docs/doctor.py
+	@$(ENV)/python charts/generate.py
 
 bench: setup ## measure: make bench NAME=reuse (no NAME lists them)
 	@$(ENV)/python -m bench $(NAME)
