@@ -46,9 +46,10 @@ def rate(metric: str, by: str, more: str = "") -> str:
     return f"sum by ({by}) (rate({metric}_total{{{_POOL}{more}}}[{_WINDOW}]))"
 
 
-def quantile(metric: str, part: float) -> str:
-    """Return the query for a quantile of a histogram of a pool."""
-    return f"histogram_quantile({part}, sum by (le) (rate({metric}_bucket{{{_POOL}}}[{_WINDOW}])))"
+def quantiles(metric: str, chosen: str = f"{{{_POOL}}}") -> tuple[Line, ...]:
+    """Return the queries for the quantiles of a histogram, of a pool unless `chosen` says otherwise."""
+    buckets = f"sum by (le) (rate({metric}_bucket{chosen}[{_WINDOW}]))"
+    return tuple(Line(f"histogram_quantile({part}, {buckets})", f"p{part * 100:.0f}") for part in (0.5, 0.95, 0.99))
 
 
 def gauge(metric: str, fold: str, by: str, more: str = "") -> str:
@@ -66,11 +67,11 @@ ROWS = (
             ),
             Panel(
                 "Time to first token", "s", "From arrival at the engine.",
-                tuple(Line(quantile(names.TIME_TO_FIRST_TOKEN, part), f"p{part * 100:.0f}") for part in (0.5, 0.95, 0.99)),
+                quantiles(names.TIME_TO_FIRST_TOKEN),
             ),
             Panel(
                 "Time between tokens", "s", "Of one request.",
-                tuple(Line(quantile(names.INTER_TOKEN, part), f"p{part * 100:.0f}") for part in (0.5, 0.95, 0.99)),
+                quantiles(names.INTER_TOKEN),
             ),
             Panel(
                 "Tokens generated", "short", "A second, by pod.",
@@ -84,7 +85,7 @@ ROWS = (
                 ),
             ),
             Panel(
-                "Retries and broken streams", "reqps", "Requests sent to a second pod, and answers lost with their pod.",
+                "Retries and broken streams", "reqps", "Second tries by reason, and answers lost with their pod.",
                 (
                     Line(rate(names.ROUTER_RETRIES, "reason"), "retry: {{reason}}"),
                     Line(rate(names.ROUTER_STREAMS_BROKEN, "pool"), "broken"),
@@ -112,14 +113,14 @@ ROWS = (
                 (Line(gauge(names.KV_CACHE_USAGE, "max", "pod"), "{{pod}}"),),
             ),
             Panel(
-                "Preempted and parked", "short", "Requests taken off for want of pages, and idle sessions moved below. A second.",
+                "Preempted and parked", "short", "Requests short of pages, and idle sessions moved below. A second.",
                 (
                     Line(rate(names.PREEMPTIONS, "pool"), "preempted"),
                     Line(rate(names.PARKED_SESSIONS, "pool"), "parked"),
                 ),
             ),
             Panel(
-                "Loads not made", "short", "Loads skipped or ended short because computing was faster, by reason. A second.",
+                "Loads not made", "short", "Loads skipped or ended short, by reason. A second.",
                 (Line(rate(names.TIER_LOADS_SKIPPED, "reason"), "{{reason}}"),),
             ),
             Panel(
@@ -152,7 +153,7 @@ ROWS = (
                 (Line(gauge(names.POOL_NODE_UP, "max", "node"), "{{node}}"),),
             ),
             Panel(
-                "What went wrong", "short", "Records that were dropped as corrupt, and cache workers started anew. A second.",
+                "What went wrong", "short", "Corrupt records dropped, cache workers started anew. A second.",
                 (
                     Line(rate(names.INTEGRITY_FAILURES, "tier, reason"), "{{tier}} {{reason}}"),
                     Line(rate(names.WORKER_RESTARTS, "pod"), "worker of {{pod}}"),
@@ -174,6 +175,47 @@ ROWS = (
             Panel(
                 "Hints known", "short", "Prefix digests that routers know of a pod.",
                 (Line(gauge(names.ROUTER_HINT_ROWS, "avg", "exported_pod"), "{{exported_pod}}"),),
+            ),
+        ),
+    ),
+    Row(
+        "Operator",
+        (
+            Panel(
+                "Conditions of this pool", "short", "1 true, 0 false, -1 unknown.",
+                (Line(gauge(names.POOL_CONDITION, "max", "type"), "{{type}}"),),
+            ),
+            Panel(
+                "Reconciles", "short", "Of all pools, by result. A second.",
+                (Line(f"sum by (result) (rate({names.OPERATOR_RECONCILES}_total[{_WINDOW}]))", "{{result}}"),),
+            ),
+            Panel(
+                "Time of a reconcile", "s", "Of all pools.",
+                quantiles(names.OPERATOR_RECONCILE_SECONDS, ""),
+            ),
+            Panel(
+                "Pools that wait", "short", "For a reconcile, or for their pods' annotations to be written.",
+                (
+                    Line(f"max({names.OPERATOR_QUEUE_DEPTH})", "reconcile"),
+                    Line(f"max({names.OPERATOR_ANNOTATIONS_WAITING})", "pods to annotate"),
+                ),
+            ),
+            Panel(
+                "Calls of the API server", "reqps", "By verb and status.",
+                (
+                    Line(
+                        f"sum by (verb, code) (rate({names.OPERATOR_API_CALLS}_total[{_WINDOW}]))", "{{verb}} {{code}}"
+                    ),
+                ),
+            ),
+            Panel(
+                "Looks at pods", "short", "Containers asked for their state, by outcome. A second.",
+                (
+                    Line(
+                        f"sum by (container, outcome) (rate({names.OPERATOR_SCRAPES}_total[{_WINDOW}]))",
+                        "{{container}} {{outcome}}",
+                    ),
+                ),
             ),
         ),
     ),
@@ -219,9 +261,13 @@ def _laid_out(rows: Sequence[Row]) -> list[dict[str, Any]]:
     for row in rows:
         panels.append(
             {
-                "id": len(panels) + 1, "type": "row", "title": row.title, "collapsed": False, "panels": [],
+                "id": len(panels) + 1,
+                "type": "row",
+                "title": row.title,
+                "collapsed": False,
+                "panels": [],
                 "gridPos": {"x": 0, "y": top, "w": _WIDTH, "h": 1},
-            }  # fmt: skip
+            }
         )
         top += 1
         for index, panel in enumerate(row.panels):
@@ -239,7 +285,7 @@ def _graph(panel: Panel, number: int, left: int, top: int) -> dict[str, Any]:
         "description": panel.what,
         "datasource": _DATASOURCE,
         "gridPos": {"x": left, "y": top, "w": _PANEL_WIDTH, "h": _PANEL_HEIGHT},
-        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        "fieldConfig": {"defaults": {"unit": panel.unit}, "overrides": []},
         "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},
         "targets": [
             {"refId": chr(ord("A") + index), "expr": line.expression, "legendFormat": line.legend}

@@ -34,7 +34,7 @@ def main(url: str, seconds: float) -> int:
             time.sleep(max(0.0, min(PAUSE_SECONDS, deadline - time.monotonic())))
             continue
         return verdict(*answers)
-    print(f"FAILED: {url} did not answer two requests within {seconds:.0f} s; last: {reason}")
+    say(f"FAILED: {url} did not answer two requests within {seconds:.0f} s; last: {reason}")
     return 1
 
 
@@ -60,13 +60,18 @@ def call(url: str, body: dict | None, deadline: float) -> dict:
 def verdict(first: dict, second: dict) -> int:
     """Say what was found, and return the exit status."""
     for order, usage in (("first", first), ("second", second)):
-        print(f"{order}: {usage['prompt_tokens']} prompt tokens, {usage['prompt_tokens_details']}")
+        say(f"{order}: {usage['prompt_tokens']} prompt tokens, {usage['prompt_tokens_details']}")
     cached = second["prompt_tokens_details"]["cached_tokens"]
     if cached > 0:
-        print(f"PASSED: {cached} tokens of the second prompt came from the cache")
+        say(f"PASSED: {cached} tokens of the second prompt came from the cache")
         return 0
-    print("FAILED: nothing of the second prompt came from the cache although both share a long prefix")
+    say("FAILED: nothing of the second prompt came from the cache although both share a long prefix")
     return 1
+
+
+def say(line: str) -> None:
+    """Write one line to the log of the pod."""
+    sys.stdout.write(line + "\n")
 
 
 if __name__ == "__main__":

@@ -47,25 +47,31 @@ events:
     verbs: [create, patch]
 {{- end -}}
 
-{{/* Two operators that serve one namespace would undo one another's work for ever. Refuse what can be seen of that; a
-dry run without a cluster sees nothing. */}}
+{{/* Bindings of other releases that let an operator serve, out of the list given: (dict "root" $ "in" LIST), one a line. */}}
+{{- define "pagoda.servedByOthers" -}}
+{{- $own := printf "%s/%s" .root.Release.Namespace .root.Release.Name -}}
+{{- range .in -}}
+{{- $notes := .metadata.annotations | default dict -}}
+{{- $owner := printf "%s/%s" (get $notes "meta.helm.sh/release-namespace") (get $notes "meta.helm.sh/release-name") -}}
+{{- if and (eq (get (.metadata.labels | default dict) "pagoda-kv.io/rules") "pools") (ne $owner $own) }}
+release {{ $owner }} serves {{ ternary (printf "namespace %s" (get .metadata "namespace")) "every namespace" (hasKey .metadata "namespace") }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Two operators that serve one namespace would undo one another's work for ever. Refuse what can be seen of that with
+the rights that this installation needs anyway; a dry run without a cluster sees nothing. What people with rights in one
+namespace may have made there is no reason to refuse a release for the cluster: the notes speak of it. */}}
 {{- define "pagoda.refuseOverlap" -}}
-{{- $served := splitList "\n" (include "pagoda.namespaces" .) -}}
 {{- $found := list -}}
 {{- if eq .Values.watch.scope "Cluster" -}}
-{{- $found = concat (dig "items" list (lookup "rbac.authorization.k8s.io/v1" "ClusterRoleBinding" "" "")) (dig "items" list (lookup "rbac.authorization.k8s.io/v1" "RoleBinding" "" "")) -}}
+{{- $found = dig "items" list (lookup "rbac.authorization.k8s.io/v1" "ClusterRoleBinding" "" "") -}}
 {{- else -}}
-{{- range $served -}}
+{{- range splitList "\n" (include "pagoda.namespaces" .) -}}
 {{- $found = concat $found (dig "items" list (lookup "rbac.authorization.k8s.io/v1" "RoleBinding" . "")) -}}
 {{- end -}}
 {{- end -}}
-{{- $own := printf "%s/%s" .Release.Namespace .Release.Name -}}
-{{- range $found -}}
-{{- $labels := .metadata.labels | default dict -}}
-{{- $notes := .metadata.annotations | default dict -}}
-{{- $owner := printf "%s/%s" (get $notes "meta.helm.sh/release-namespace") (get $notes "meta.helm.sh/release-name") -}}
-{{- if and (eq (get $labels "pagoda-kv.io/rules") "pools") (ne $owner $own) -}}
-{{- fail (printf "release %s already serves %s: two operators would undo one another's work. Set watch.scope=Namespaces and namespaces that nobody else serves, in one or both of them" $owner (ternary (printf "namespace %s" .metadata.namespace) "the whole cluster" (hasKey .metadata "namespace"))) -}}
-{{- end -}}
+{{- with include "pagoda.servedByOthers" (dict "root" . "in" $found) | trim -}}
+{{- fail (printf "%s already: two operators would undo one another's work. Set watch.scope=Namespaces and namespaces that nobody else serves, in one or both of the releases" .) -}}
 {{- end -}}
 {{- end -}}
