@@ -25,7 +25,7 @@ pagoda doctor [--namespace NS] [--context CONTEXT] [--kubeconfig FILE] [--json]
 
 Reads a live cluster and names each broken precondition of its InferencePools by a code that never changes its \
 meaning. Without `--namespace` it looks at the pools of all namespaces. It changes nothing; all that it sends besides \
-reads are `SubjectAccessReview`s, which ask what the operator may do. It ends within 75 seconds, whatever the cluster does.
+reads are `SubjectAccessReview`s, which ask what the operator may do. It ends within 75 seconds, whatever happens.
 
 **Exit status**: 0 nothing is broken (there may be things good to know), 1 warnings, 2 errors, 3 the cluster cannot be \
 read. A warning means that requests are served, but slower, or that something was not looked at.
