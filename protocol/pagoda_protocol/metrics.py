@@ -56,6 +56,8 @@ ROUTER_STREAMS_BROKEN = "pagoda_router_streams_broken"  # _total
 ROUTER_OUTSTANDING_SECONDS = "pagoda_router_outstanding_seconds"  # {pod}
 ROUTER_HINT_ROWS = "pagoda_router_hint_rows"  # {pod}
 ROUTER_HINT_STREAM_UP = "pagoda_router_hint_stream_up"  # {pod}
+ROUTER_DISCOVERY_FAILURES = "pagoda_router_discovery_failures"  # _total{reason}
+ROUTER_DISCOVERY_DEGRADED = "pagoda_router_discovery_degraded"  # {reason}
 
 # Operator
 OPERATOR_LEADER = "pagoda_operator_leader"

@@ -12,6 +12,7 @@ RouterError
 ├── PodSilentError       a pod's: no byte within the idle deadline; not retried, the work may be what hangs it
 ├── DrainOverError       ours: the answer took longer than the router's drain, 503
 ├── ClientGoneError      the caller left or does not read
+├── DiscoveryError       the API server's, or the network's: it does not say who the pods are
 ├── HintError            a sidecar's: a line of the hint stream that cannot be believed
 └── StartError           whoever started us: a file or an address that cannot be used
 """
@@ -95,6 +96,17 @@ class ClientGoneError(RouterError):
 
 class HintError(RouterError):
     """A line of a hint stream is not what the protocol says; the message names the field."""
+
+
+class DiscoveryError(RouterError):
+    """Kubernetes does not say who the pods are; `reason` is a metric label.
+
+    unreachable, unauthorized, forbidden, gone, throttled, server_error, refused, garbled.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class StartError(RouterError):

@@ -1,6 +1,6 @@
-"""The live pods: for each record of `pods.json` its readiness, its hints, and the two tasks that keep them true.
+"""The live pods: for each its readiness, its hints, and the two tasks that keep them true.
 
-One place starts and stops those tasks: `update`, called with each new version of the file, and `close`.
+One place starts and stops those tasks: `update`, called with all that a source of pods sees, and `close`.
 """
 
 import asyncio
@@ -8,17 +8,16 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 
 from pagoda_router.hints import PodHints, keep_reading
 from pagoda_router.instruments import Instruments
-from pagoda_router.pods import PODS_FILE, Pod, parse_pods
+from pagoda_router.pods import Pod
 from pagoda_router.readiness import Readiness, keep_polling
 from pagoda_router.reservations import Book
-from pagoda_runtime.files import LiveFile
+from pagoda_router.sources import PodSource, Sighting
 from pagoda_runtime.logs import fields
 
 _log = logging.getLogger(__name__)
@@ -34,13 +33,36 @@ class Member:
     pod: Pod
     readiness: Readiness
     hints: PodHints
+    withheld: str = ""
+    """What its source says against sending there; empty: nothing."""
     tasks: tuple["asyncio.Task[None]", ...] = ()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests may be sent there."""
+        return self.readiness.is_ready and not self.withheld
+
+    def withhold(self, reason: str) -> None:
+        """Take note of what speaks against sending there; a change is one log line."""
+        if bool(reason) != bool(self.withheld):
+            _log.info("pod is %s %s", "withheld" if reason else "offered", fields(pod=self.pod.name, reason=reason))
+        self.withheld = reason
 
 
 class Fleet:
     """All live pods of a router."""
 
-    def __init__(self, model_name: str, book: Book, instruments: Instruments, session: aiohttp.ClientSession) -> None:
+    def __init__(
+        self,
+        model_name: str,
+        book: Book,
+        instruments: Instruments,
+        session: aiohttp.ClientSession,
+        problem: Callable[[], str] = lambda: "",
+    ) -> None:
+        """`problem` says why nothing new is heard of pods."""
+        self._problem = problem
+        self._expected: list[Sighting] = []
         self._model_name = model_name
         self._book = book
         self._instruments = instruments
@@ -55,20 +77,27 @@ class Fleet:
 
     def ready(self) -> list[Member]:
         """Return the pods that requests may be sent to."""
-        return [member for member in self._members.values() if member.readiness.is_ready]
+        return [member for member in self._members.values() if member.is_ready]
 
     def reasons(self) -> str:
         """Return why each pod that is not ready is not, for people."""
-        waiting = [member for member in self._members.values() if not member.readiness.is_ready]
-        return "; ".join(f"{member.pod.name}: {member.readiness.reason}" for member in waiting) or "no pods are known"
+        waiting = [member for member in self._members.values() if not member.is_ready]
+        reasons = [f"{member.pod.name}: {member.withheld or member.readiness.reason}" for member in waiting]
+        reasons += [f"{sighting.name}: {sighting.withheld}" for sighting in self._expected]
+        if self._problem():
+            reasons.append(f"pods are not found: {self._problem()}")
+        return "; ".join(reasons) or "no pods are known"
 
     def get(self, pod: Pod) -> Member | None:
         """Return the member with exactly this record, if it is still there."""
         return self._members.get(pod)
 
-    def update(self, pods: Sequence[Pod]) -> None:
-        """Make the members those of `pods`: one whose record is unchanged keeps all it has, any other begins empty."""
-        gone = [pod for pod in self._members if pod not in set(pods)]
+    def update(self, sightings: Sequence[Sighting]) -> None:
+        """Make the members those of `sightings`: one whose record is unchanged keeps all it has, others begin empty."""
+        self._expected = [sighting for sighting in sightings if sighting.pod is None]
+        withheld = {sighting.pod: sighting.withheld for sighting in sightings if sighting.pod is not None}
+        pods = list(withheld)
+        gone = [pod for pod in self._members if pod not in withheld]
         for pod in gone:
             self._stop(self._members.pop(pod))
             _log.info("pod is gone %s", fields(pod=pod.name, engine=pod.engine))
@@ -79,6 +108,7 @@ class Fleet:
             if pod not in self._members:
                 self._members[pod] = self._start(pod, capacity)
                 _log.info("pod is known %s", fields(pod=pod.name, engine=pod.engine, sidecar=pod.sidecar))
+            self._members[pod].withhold(withheld[pod])
 
     async def close(self) -> None:
         """Stop following every pod."""
@@ -108,17 +138,10 @@ class Fleet:
 
 
 @contextlib.asynccontextmanager
-async def following(fleet: Fleet, settings_dir: Path) -> AsyncIterator[None]:
-    """Keep `fleet` equal to `pods.json` while the context is open.
-
-    Raises:
-        OSError: the file cannot be read at the start.
-        PodsError: it is wrong at the start.
-    """
-    file = LiveFile(settings_dir / PODS_FILE, parse_pods)
-    fleet.update(file.value)
+async def following(fleet: Fleet, source: PodSource) -> AsyncIterator[None]:
+    """Keep `fleet` equal to what `source` sees while the context is open; raises what the source's start raises."""
     try:
-        async with file.following(fleet.update):
+        async with source.following(fleet.update):
             yield
     finally:
         await fleet.close()

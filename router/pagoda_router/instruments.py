@@ -23,6 +23,14 @@ class Instruments:
         self.hint_stream_up = metrics.gauge(
             names.ROUTER_HINT_STREAM_UP, "1 while a pod's hint stream is open and has sent its head.", ("pod",)
         )
+        self.discovery_failures = metrics.counter(
+            names.ROUTER_DISCOVERY_FAILURES, "Times Kubernetes did not say who the pods are, by reason.", ("reason",)
+        )
+        self.discovery_degraded = metrics.gauge(
+            names.ROUTER_DISCOVERY_DEGRADED,
+            "1 while the pods known last are used, by reason; else no series.",
+            ("reason",),
+        )
 
     def forget_pod(self, name: str) -> None:
         """Drop the series of a pod that is gone."""

@@ -1,7 +1,7 @@
-"""Who the pods are: the records of `pods.json`.
+"""Who the pods are: their records, and those of `pods.json`.
 
 A pod's identity is its whole record. A record that keeps its name and changes an address is another pod, of which
-nothing is believed; so is another name at a known address.
+nothing is believed; so is another name, or another pod of Kubernetes, at a known address.
 """
 
 import json
@@ -23,6 +23,8 @@ class Pod:
     name: str
     engine: str
     sidecar: str
+    uid: str = ""
+    """Kubernetes' own: a pod made anew has another one. Empty: it is not of Kubernetes."""
 
 
 def parse_pods(text: str) -> tuple[Pod, ...]:

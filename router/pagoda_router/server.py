@@ -27,11 +27,13 @@ from pagoda_router.errors import (
 )
 from pagoda_router.fleet import Fleet, following
 from pagoda_router.instruments import Instruments
+from pagoda_router.kubernetes_pods import KubernetesPods
 from pagoda_router.placement import Placer
 from pagoda_router.policies import CacheAware, LeastLoaded, Policy, RoundRobin
 from pagoda_router.proxy import Limits, Proxy
 from pagoda_router.requests import Digester
 from pagoda_router.reservations import Book
+from pagoda_router.sources import PodsFile, PodSource
 from pagoda_router.upstream import session_of_requests
 from pagoda_router.waits import Waits
 from pagoda_runtime.files import KeyFileError, LiveFile, read_digest_key
@@ -97,8 +99,9 @@ async def _start(stack: contextlib.AsyncExitStack, settings: Settings, limits: L
     control = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
     metrics, book = Metrics(), Book()
     instruments = Instruments(metrics)
-    fleet = Fleet(settings.model_name, book, instruments, control)
-    await stack.enter_async_context(following(fleet, settings.settings_dir))
+    source = make_source(settings, instruments)
+    fleet = Fleet(settings.model_name, book, instruments, control, lambda: source.problem)
+    await stack.enter_async_context(following(fleet, source))
     placer = Placer(fleet, make_policy(settings), book, instruments)
     drain = Waits()
     proxy = Proxy(requests, fleet, placer, instruments, digester, limits, drain)
@@ -118,6 +121,16 @@ async def _start(stack: contextlib.AsyncExitStack, settings: Settings, limits: L
     shutdown_seconds = settings.drain_seconds + _CUT_SECONDS
     port = await stack.enter_async_context(serving(app, settings.host, settings.port, shutdown_seconds))
     return Router(port, fleet, book, instruments, door.close)
+
+
+def make_source(settings: Settings, instruments: Instruments) -> PodSource:
+    """Return where the settings say that pods are found."""
+    selector, namespace = settings.pod_selector, settings.namespace
+    if selector is None or namespace is None:
+        return PodsFile(settings.settings_dir)
+    from pagoda_router.kubernetes_api import open_api  # heavy, and of no use otherwise
+
+    return KubernetesPods(lambda: open_api(namespace, selector), instruments)
 
 
 def make_policy(settings: Settings) -> Policy:

@@ -59,7 +59,11 @@ SETTLE_SECONDS = 0.5
 HAND_OVER_SLACK_SECONDS = 5.0
 # Of the time a call may take, for what lies below the sidecar: its answer needs some, so that it is not in doubt itself
 PLACE_SHARE = 0.7
-_TIERS = {name: tier for tier, name in TIER_NAMES.items()}
+_TIERS: dict[str, pb.TierName.ValueType] = {
+    "ram": pb.TIER_NAME_RAM,
+    "disk": pb.TIER_NAME_DISK,
+    "pool": pb.TIER_NAME_POOL,
+}
 
 
 class TierClient:

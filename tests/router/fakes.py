@@ -255,7 +255,8 @@ async def post(client: aiohttp.ClientSession, url: str, body: bytes) -> bytes:
 def make_settings(folder: Path, **changes: Any) -> Settings:
     values: dict[str, Any] = {
         "name": "router", "host": "127.0.0.1", "port": 0, "model_name": MODEL, "secret_dir": folder,
-        "settings_dir": folder, "tenants_dir": None, "pod_selector": None, "namespace": None, "policy": "RoundRobin", "block_tokens": 16, "drain_seconds": 0.2,
+        "settings_dir": folder, "tenants_dir": None, "pod_selector": None, "namespace": None, "policy": "RoundRobin",
+        "block_tokens": 16, "drain_seconds": 0.2,
     }  # fmt: skip
     return Settings(**{**values, **changes})
 
