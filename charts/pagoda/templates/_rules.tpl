@@ -44,7 +44,7 @@ secrets:
 events:
   - apiGroups: [events.k8s.io]
     resources: [events]
-    verbs: [create, patch]
+    verbs: [create]
 {{- end -}}
 
 {{/* Bindings of other releases that let an operator serve, out of the list given: (dict "root" $ "in" LIST), one a line. */}}
