@@ -9,7 +9,6 @@ What pods say of themselves comes from the same place: a pod whose main containe
 import asyncio
 import contextlib
 import copy
-import json
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
@@ -25,8 +24,11 @@ from pagoda_operator.kube.api import Api
 from pagoda_operator.kube.errors import ConflictError, GoneError
 from pagoda_operator.kube.kinds import CONFIG_MAP, POD, POOL
 from pagoda_operator.kube.transport import KubeTransport, Transport
+from pagoda_operator.pool_gauges import PoolGauges
 from pagoda_operator.proofs import Report
 from pagoda_operator.reconcile import Reconciler
+from pagoda_protocol.live import LIVE_FILE, LiveSettingsError, parse_live
+from pagoda_runtime.metrics import Metrics
 from tests.operator.children.pools import IMAGES, PEERS, manifest
 from tests.operator.reconcile.objects import Said, said
 from tests.support.kube_faults import Dying, Killed
@@ -43,6 +45,7 @@ CRASHED: Json = {
 }
 KILLED: Json = {**CRASHED, "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
 POLL_SECONDS = 0.1
+PATIENCE_SECONDS = 60.0
 
 
 @dataclass
@@ -67,9 +70,10 @@ class Kubelet:
     async def run(self) -> None:
         """Play for ever."""
         while True:
+            begin = time.monotonic()
             if not self.pending:
                 await self.play()
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(max(POLL_SECONDS, time.monotonic() - begin))
 
     async def play(self) -> None:
         """Give every pod the status it has to have by now."""
@@ -77,12 +81,11 @@ class Kubelet:
         maps, _ = await self.api.list(CONFIG_MAP, self.namespace, names.POOL_LABEL)
         for each in maps:
             pool = each["metadata"]["labels"][names.POOL_LABEL]
-            self.live_generations[pool] = json.loads(each["data"]["live.json"])["generation"]
+            with contextlib.suppress(LiveSettingsError, KeyError):  # a program keeps what it had
+                self.live_generations[pool] = parse_live(each["data"][LIVE_FILE]).generation
         alive = {pod["metadata"]["name"]: pod for pod in found if "deletionTimestamp" not in pod["metadata"]}
         self.ready = {name: pod for name, pod in self.ready.items() if name in alive}
-        for name, pod in alive.items():
-            with contextlib.suppress(ConflictError, GoneError):
-                await self._give(name, pod)
+        await asyncio.gather(*(self._give(name, pod) for name, pod in alive.items()))
 
     async def _give(self, name: str, pod: Json) -> None:
         status = self._status(name, pod)
@@ -93,7 +96,10 @@ class Kubelet:
         if self._played.get(pod["metadata"]["uid"]) != status:
             metadata = {"namespace": self.namespace, "name": name, "uid": pod["metadata"]["uid"]}
             changed = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": status}
-            await self.api.apply(POD, changed, manager="played-kubelet", subresource="status")
+            try:
+                await self.api.apply(POD, changed, manager="played-kubelet", subresource="status")
+            except (ConflictError, GoneError):
+                return
             self._played[pod["metadata"]["uid"]] = status
         if is_ready:
             self.ready[name] = pod
@@ -206,31 +212,38 @@ class Scene:
                 return entry["status"], entry["reason"], entry["message"]
         return "Unknown", "NotTold", ""
 
-    async def until(self, name: str, kind: str, status: str, reason: str | None = None, seconds: float = 15.0) -> str:
+    async def until(
+        self, name: str, kind: str, status: str, reason: str | None = None, seconds: float = PATIENCE_SECONDS
+    ) -> str:
         """Wait for a condition and return its message."""
+        found = ("", "", "")
 
         async def holds() -> bool:
+            nonlocal found
             found = await self.condition(name, kind)
             return found[0] == status and reason in (None, found[1])
 
-        await eventually(holds, seconds, lambda: f"{name}: {kind} is not {status} {reason}")
-        return (await self.condition(name, kind))[2]
+        await eventually(holds, seconds, lambda: f"{name}: {kind} is not {status} {reason or ''} but {found}")
+        return found[2]
 
     async def _operate(self, transport: Transport, fleet: PlayedFleet) -> None:
         api = Api(transport, "story", lambda *call: self.calls.append(call))
-        reconciler = Reconciler(api, IMAGES, PEERS, fleet)
+        reconciler = Reconciler(api, IMAGES, PEERS, fleet, PoolGauges(Metrics()))
         while True:
+            begin = time.monotonic()
             for name in tuple(self.pools):
                 await reconciler.reconcile(self.namespace, name)
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(max(POLL_SECONDS, time.monotonic() - begin))  # leave a busy machine to the others
 
 
-async def eventually(holds: Callable[[], Any], seconds: float, complaint: Callable[[], str] = lambda: "") -> None:
+async def eventually(
+    holds: Callable[[], Any], seconds: float = PATIENCE_SECONDS, complaint: Callable[[], str] = lambda: ""
+) -> None:
     """Wait until an asynchronous question is answered with something true."""
     end = time.monotonic() + seconds
     while not await holds():
         assert time.monotonic() < end, f"not within {seconds} s: {complaint()}"
-        await asyncio.sleep(0.03)
+        await asyncio.sleep(POLL_SECONDS)
 
 
 @contextlib.asynccontextmanager

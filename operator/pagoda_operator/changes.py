@@ -7,7 +7,7 @@ name or its labels. What cannot be changed in place is deleted, and made anew on
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pagoda_operator.compare import Manifest, difference, stamp
+from pagoda_operator.compare import Manifest, difference, stamp, template_mark
 
 Key = tuple[str, str]  # kind and name: all children of a pool are in its namespace
 
@@ -65,6 +65,14 @@ def plan(pool_uid: str, wanted: Sequence[Manifest], observed: Mapping[Key, Manif
         elif (action := _action(stamp(manifest), found)) is not None:
             actions.append(action)
     return Plan((*actions, *_orphans(pool_uid, wanted, observed)), tuple(clashes), tuple(leaving))
+
+
+def rolls_pods(action: Action, observed: Mapping[Key, Manifest]) -> bool:
+    """Whether an action puts pods of another template in the place of those that are there."""
+    if not isinstance(action, Write) or "template" not in action.manifest.get("spec", {}):
+        return False
+    found = observed.get(key_of(action.manifest))
+    return found is not None and template_mark(found) != template_mark(action.manifest)
 
 
 def key_of(manifest: Manifest) -> Key:

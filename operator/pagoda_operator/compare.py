@@ -50,6 +50,13 @@ def stamp(wanted: Manifest) -> Manifest:
     }
 
 
+def template_mark(workload: Mapping[str, Any]) -> str | None:
+    """Return the mark of a workload's pod template, None if it has none."""
+    template = workload.get("spec", {}).get("template", {})
+    mark = (template.get("metadata", {}).get("annotations") or {}).get(TEMPLATE_ANNOTATION)
+    return None if mark is None else str(mark)
+
+
 def digest(manifest: Mapping[str, Any]) -> str:
     """Return 32 hex digits that stand for `manifest`."""
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -115,6 +115,8 @@ def _progressing(evidence: Evidence) -> Condition:
         return _condition(
             "Progressing", TRUE, "Proving", f"{len(why) + len(silent)} pods have yet to prove the newest generation"
         )
+    if evidence.waiting:
+        return _condition("Progressing", TRUE, "WaitingForTurn", evidence.waiting)
     return _condition("Progressing", FALSE, "Complete", "all children are as the spec wants them")
 
 

@@ -45,6 +45,8 @@ class Evidence:
     """Of the spec and of the children's objects."""
     pending: tuple[str, ...] = ()
     """Why the children's objects are not all as wanted yet, where only time is needed."""
+    waiting: str = ""
+    """Why pods that serve are not yet replaced by those a new operator wants."""
     before: Mapping[str, Condition] = field(default_factory=dict)
     """The last conditions, where they are about this generation."""
 
@@ -63,6 +65,8 @@ class Outcome:
     """What a person has to see to."""
     pending: tuple[str, ...] = ()
     """What time sees to, a sentence each."""
+    waiting: str = ""
+    """What waits for its turn."""
 
 
 def gather(outcome: Outcome, intent: Intent, report_of: ReportOf) -> Evidence:
@@ -80,6 +84,7 @@ def gather(outcome: Outcome, intent: Intent, report_of: ReportOf) -> Evidence:
         is_valid=intent.pool is not None,
         problems=outcome.problems,
         pending=outcome.pending,
+        waiting=outcome.waiting,
         before=last_words(world.pool.get("status") or {}, world.generation),
     )
 

@@ -4,6 +4,7 @@ from pagoda_operator.annotate import Annotator
 from pagoda_operator.annotate.instruments import AnnotateInstruments
 from pagoda_operator.arguments import Settings
 from pagoda_operator.kube.api import Api
+from pagoda_operator.pool_gauges import PoolGauges
 from pagoda_operator.process import Parts
 from pagoda_operator.reconcile import Reconciler
 from pagoda_operator.scrape import Fleet
@@ -15,5 +16,5 @@ def make_parts(settings: Settings, api: Api, metrics: Metrics) -> Parts:
     """Return the parts of a process that has just begun to lead."""
     fleet = Fleet(ScrapeInstruments(metrics))
     annotator = Annotator(fleet, api, AnnotateInstruments(metrics))
-    reconciler = Reconciler(api, settings.images, settings.peers, fleet)
+    reconciler = Reconciler(api, settings.images, settings.peers, fleet, PoolGauges(metrics))
     return Parts(reconciler.reconcile, fleet, fleet.watch, (fleet.run, annotator.run))

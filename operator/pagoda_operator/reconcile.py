@@ -10,10 +10,11 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Protocol
 
 from pagoda_operator import names
-from pagoda_operator.changes import Action, Delete, Plan, Write, key_of, plan
+from pagoda_operator.changes import Action, Delete, Plan, Write, key_of, plan, rolls_pods
 from pagoda_operator.children import Images, PolicyPeers, render_secrets
 from pagoda_operator.compare import Manifest
 from pagoda_operator.events import transitions
@@ -30,8 +31,10 @@ from pagoda_operator.kube.errors import (
 )
 from pagoda_operator.kube.kinds import POOL, SECRET, kind_of
 from pagoda_operator.pods import SPEC, Problem, quote
+from pagoda_operator.pool_gauges import PoolGauges
 from pagoda_operator.proofs import Report
 from pagoda_operator.status import make_status, timestamp
+from pagoda_operator.turns import Turns
 from pagoda_operator.world import World, observe, with_namesakes
 from pagoda_protocol.pool.spec import InferencePool
 from pagoda_runtime.logs import fields
@@ -41,6 +44,7 @@ _log = logging.getLogger(__name__)
 CONFLICT_SECONDS = 0.2
 LEAVING_SECONDS = 1.0
 UNREADY_SECONDS = 60.0
+TURN_SECONDS = 30.0
 # Secrets cannot be looked at, so they are sent again now and then, and more often where a pool is not ready: one of
 # them may be what is missing.
 SECRETS_SECONDS, UNREADY_SECRETS_SECONDS = 1800.0, 120.0
@@ -68,6 +72,7 @@ class Reconciler:
         images: Images,
         peers: PolicyPeers,
         fleet: Fleet,
+        gauges: PoolGauges,
         clock: Callable[[], float] = time.time,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
@@ -75,6 +80,8 @@ class Reconciler:
         self._images = images
         self._peers = peers
         self._fleet = fleet
+        self._gauges = gauges
+        self._turns = Turns()
         self._clock = clock
         self._random_bytes = random_bytes
         self._secrets_sent: dict[tuple[str, str], tuple[str, float]] = {}  # by pool: its uid, and when
@@ -87,8 +94,7 @@ class Reconciler:
         """
         world = await observe(self._api, namespace, name)
         if world is None:
-            self._fleet.only(namespace, name, ())
-            self._secrets_sent.pop((namespace, name), None)
+            self._forget(namespace, name)
             return None
         intent = intend(world, self._images, self._peers)
         try:
@@ -100,8 +106,12 @@ class Reconciler:
         except GoneError as error:
             _log.debug("something went meanwhile %s", fields(namespace=namespace, pool=name, error=error))
             return LEAVING_SECONDS
+        if is_ready:
+            self._turns.leave((namespace, name))
         if outcome.pending:
             return LEAVING_SECONDS
+        if outcome.waiting:
+            return TURN_SECONDS
         return None if is_ready else UNREADY_SECONDS
 
     async def _bring_about(self, world: World, intent: Intent) -> Outcome:
@@ -109,7 +119,7 @@ class Reconciler:
             return Outcome(world, intent.problems)
         await self._send_secrets(world, intent.pool)
         world = await with_namesakes(self._api, world, intent.children)
-        todo = plan(world.uid, intent.children, world.children)
+        todo, waiting = self._in_turn(world, plan(world.uid, intent.children, world.children))
         problems = [Problem(SPEC, "NameClash", text) for text in todo.clashes]
         for action in todo.actions:
             try:
@@ -117,7 +127,18 @@ class Reconciler:
             except (RefusedError, ForbiddenError, NotServedError) as error:
                 _log.warning("a child was refused %s", fields(namespace=world.namespace, pool=world.name, error=error))
                 problems.append(Problem(SPEC, f"Child{error.code}", quote(str(error))))
-        return Outcome(world, tuple(problems), (*todo.leaving, *_replaced(todo)))
+        return Outcome(world, tuple(problems), (*todo.leaving, *_replaced(todo)), waiting)
+
+    def _in_turn(self, world: World, todo: Plan) -> tuple[Plan, str]:
+        """Leave out what only a new operator wants and replaces pods that serve, while another pool has the turn."""
+        rolling = [action for action in todo.actions if rolls_pods(action, world.children)]
+        status = world.pool.get("status") or {}
+        is_asked_for = status.get("observedGeneration") != world.generation
+        if not rolling or is_asked_for or not _is_ready(status) or self._turns.take((world.namespace, world.name)):
+            return todo, ""
+        holder = "/".join(self._turns.holder or ())
+        rest = tuple(action for action in todo.actions if action not in rolling)
+        return replace(todo, actions=rest), f"the operator wants other pods; they are made once pool {holder} is ready"
 
     async def _send_secrets(self, world: World, pool: InferencePool) -> None:
         key, now = (world.namespace, world.name), self._clock()
@@ -159,6 +180,7 @@ class Reconciler:
             manifest = {"apiVersion": POOL.api_version, "kind": POOL.kind, "metadata": metadata, "status": status}
             await self._api.apply(POOL, manifest, manager=names.STATUS_MANAGER, subresource="status")
             await self._announce(world, before, status)
+        self._gauges.show(world.namespace, world.name, status["conditions"])
         return _is_ready(status)
 
     async def _announce(self, world: World, before: Manifest, status: Manifest) -> None:
@@ -171,6 +193,12 @@ class Reconciler:
                 )
             except KubeError as error:  # the status has said it; an event is worth no second reconcile
                 _log.warning("an event could not be posted %s error=%s", about, error)
+
+    def _forget(self, namespace: str, name: str) -> None:
+        self._fleet.only(namespace, name, ())
+        self._gauges.forget(namespace, name)
+        self._turns.leave((namespace, name))
+        self._secrets_sent.pop((namespace, name), None)
 
     def _seen_by(self, world: World) -> Fleet:
         """Return the fleet, told which pods there are and what they have to follow."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pagoda_operator.compare import TEMPLATE_ANNOTATION, Manifest
+from pagoda_operator.compare import Manifest, template_mark
 from pagoda_operator.pods import Pod, Problem, quote, read_pod
 
 
@@ -67,7 +67,7 @@ def read_workload(part: str, desired: int | None, observed: Manifest | None, pod
     spec, status = (observed or {}).get("spec") or {}, (observed or {}).get("status") or {}
     counting = tuple(pod for manifest in pods if (pod := read_pod(part, manifest)) is not None)
     is_seen = observed is not None and status.get("observedGeneration", 0) >= observed["metadata"]["generation"]
-    template = _template(spec)
+    template = template_mark(observed or {})
     marked = sum(template is not None and pod.template == template for pod in counting)
     stuck = _stuck(status) if is_seen else None
     return Workload(
@@ -80,11 +80,6 @@ def read_workload(part: str, desired: int | None, observed: Manifest | None, pod
         stuck=stuck,
         problems=(*_own_problems(part, status, stuck), *(problem for pod in counting for problem in pod.problems)),
     )
-
-
-def _template(spec: Mapping[str, Any]) -> str | None:
-    annotations = spec.get("template", {}).get("metadata", {}).get("annotations") or {}
-    return annotations.get(TEMPLATE_ANNOTATION)
 
 
 def _stuck(status: Mapping[str, Any]) -> str | None:

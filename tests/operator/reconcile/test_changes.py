@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagoda_operator.changes import Delete, Key, Plan, Write, key_of, plan
+from pagoda_operator.changes import Delete, Key, Plan, Write, key_of, plan, rolls_pods
 from pagoda_operator.compare import stamp
 from pagoda_protocol.pool.spec import parse_pool
 from tests.operator.children.pools import MANAGED, UID, children_of, manifest
@@ -181,3 +181,13 @@ def test_the_address_of_a_service_is_the_clusters_matter() -> None:
     observed = there()
     observed["Service", "chat-router"]["spec"] |= {"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"]}
     assert plan(UID, WANTED, observed) == Plan(())
+
+
+def test_only_another_template_replaces_pods() -> None:
+    observed = there()
+    scaled, other = copy.deepcopy(WANTED[-1]), copy.deepcopy(WANTED[-1])
+    scaled["spec"]["replicas"] += 1
+    other["spec"]["template"]["spec"]["containers"][0]["image"] = "example.com/other:1"
+    assert not rolls_pods(only(plan(UID, (*WANTED[:-1], scaled), observed)), observed)
+    assert rolls_pods(only(plan(UID, (*WANTED[:-1], other), observed)), observed)
+    assert not rolls_pods(plan(UID, WANTED, {}).actions[-1], {}), "there are no pods to replace"

@@ -3,16 +3,20 @@
 import copy
 import json
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pagoda_operator import names
+from pagoda_operator.children import Images
 from pagoda_operator.kube.api import Api
 from pagoda_operator.kube.errors import UnreachableError
 from pagoda_operator.kube.transport import Answer, Request
+from pagoda_operator.pool_gauges import PoolGauges
 from pagoda_operator.proofs import Report
-from pagoda_operator.reconcile import CONFLICT_SECONDS, LEAVING_SECONDS, UNREADY_SECONDS, Reconciler
+from pagoda_operator.reconcile import CONFLICT_SECONDS, LEAVING_SECONDS, TURN_SECONDS, UNREADY_SECONDS, Reconciler
+from pagoda_runtime.metrics import Metrics
 from tests.operator.children.pools import IMAGES, MANAGED, PEERS, manifest
 from tests.operator.reconcile.objects import Said, said
 from tests.support.api_server import MemoryApiServer
@@ -97,8 +101,10 @@ class Story:
         self.cluster.pool(spec)
         self.restart()
 
-    def restart(self) -> None:
-        self.reconciler = Reconciler(Api(self.cluster), IMAGES, PEERS, self.fleet, self.clock)
+    def restart(self, images: Images = IMAGES) -> None:
+        self.metrics = Metrics()
+        gauges = PoolGauges(self.metrics)
+        self.reconciler = Reconciler(Api(self.cluster), images, PEERS, self.fleet, gauges, self.clock)
 
     async def reconcile(self) -> float | None:
         return await self.reconciler.reconcile(NAMESPACE, POOL)
@@ -340,6 +346,66 @@ async def test_no_answer_of_the_api_server_is_told_to_the_queue(story: Story) ->
         await story.reconcile()
 
 
+async def test_a_new_operators_images_roll_one_serving_pool_at_a_time(story: Story) -> None:
+    await story.settle()
+    story.cluster.pool(SPEC, "other")
+    await story.reconciler.reconcile(NAMESPACE, "other")
+    story.cluster.run_controllers()
+    assert await story.reconciler.reconcile(NAMESPACE, "other") is None
+
+    story.restart(replace(IMAGES, sidecar="example.com/sidecar:2"))
+    await story.reconcile()
+    assert story.cluster.condition("Progressing") == ("True", "RollingOut")
+    assert await story.reconciler.reconcile(NAMESPACE, "other") == TURN_SECONDS
+    waiting = story.cluster.named("inferencepools", "other")["status"]["conditions"]
+    told = {entry["type"]: (entry["status"], entry["reason"]) for entry in waiting}
+    assert (told["Ready"], told["Progressing"]) == (("True", "Serving"), ("True", "WaitingForTurn"))
+    assert sidecar_of(story.cluster, "other") == "example.com/sidecar:1"
+
+    story.cluster.run_controllers()
+    await story.reconcile()
+    assert story.cluster.condition("Ready") == ("True", "Serving")
+    await story.reconciler.reconcile(NAMESPACE, "other")
+    assert sidecar_of(story.cluster, "other") == "example.com/sidecar:2"
+
+
+async def test_what_a_user_asks_for_waits_for_no_turn_and_a_pool_that_goes_leaves_its_own(story: Story) -> None:
+    await story.settle()
+    story.cluster.pool(SPEC, "other")
+    await story.reconciler.reconcile(NAMESPACE, "other")
+    story.cluster.run_controllers()
+    await story.reconciler.reconcile(NAMESPACE, "other")
+    story.restart(replace(IMAGES, sidecar="example.com/sidecar:2"))
+    await story.reconciler.reconcile(NAMESPACE, "other")
+
+    story.edit(replicas=3)
+    await story.reconcile()
+    assert sidecar_of(story.cluster, POOL) == "example.com/sidecar:2"
+
+    story.restart(replace(IMAGES, sidecar="example.com/sidecar:3"))
+    story.cluster.run_controllers()
+    story.fleet.words = said(pool="ok", generation=9)
+    await story.reconciler.reconcile(NAMESPACE, "other")
+    del story.cluster.objects["pagoda-kv.io/v1alpha1", "inferencepools", NAMESPACE, "other"]
+    await story.reconciler.reconcile(NAMESPACE, "other")
+    await story.reconcile()
+    assert sidecar_of(story.cluster, POOL) == "example.com/sidecar:3"
+
+
+def sidecar_of(cluster: Cluster, pool: str) -> str:
+    spec = cluster.named("deployments", f"{pool}-engine")["spec"]["template"]["spec"]
+    return str(spec["initContainers"][0]["image"])
+
+
+async def test_conditions_are_shown_as_metrics_until_the_pool_is_gone(story: Story) -> None:
+    await story.settle()
+    shown = 'pagoda_pool_condition{namespace="models",pool="chat",type="Ready"} 1.0'
+    assert shown in story.metrics.exposition().decode()
+    del story.cluster.objects["pagoda-kv.io/v1alpha1", "inferencepools", NAMESPACE, POOL]
+    await story.reconcile()
+    assert "pagoda_pool_condition{" not in story.metrics.exposition().decode()
+
+
 def without_times(cluster: Cluster) -> Json:
     """Return all objects but for what differs from run to run: uids, versions, random keys, times."""
     made = {}
@@ -361,7 +427,7 @@ def without_times(cluster: Cluster) -> Json:
 async def brought_about(cluster: Cluster, *transports: Any) -> None:
     """Run one operator after the other, each until it dies or all is done."""
     for transport in (*transports, cluster):
-        reconciler = Reconciler(Api(transport), IMAGES, PEERS, Fleet(), Clock())
+        reconciler = Reconciler(Api(transport), IMAGES, PEERS, Fleet(), PoolGauges(Metrics()), Clock())
         try:
             while await reconciler.reconcile(NAMESPACE, POOL) is not None:
                 cluster.run_controllers()
