@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pagoda_engine import drain
 from tests.operator.children.pools import POOLS, containers_of, templates_of
 
 PROGRAMS = {"engine": "engine", "sidecar": "engine", "router": "router"}
@@ -40,6 +41,16 @@ def test_each_program_takes_its_containers_arguments(name: str, program: str, pa
     mounts = {place["mountPath"] for place in container["volumeMounts"]}
     folders = {str(value) for key, value in values.items() if key.endswith("_dir") or key == "volume"} - {"None"}
     assert folders <= mounts, "every folder it is told of is mounted"
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_the_program_that_drains_takes_what_it_is_told_before_a_pod_ends(name: str) -> None:
+    engine = containers_of(templates_of(POOLS[name])["engine"])["engine"]
+    words = engine["lifecycle"]["preStop"]["exec"]["command"]
+    told = drain.build_parser().parse_args(words[3:])
+    assert (told.port, told.seconds) == (engine["ports"][0]["containerPort"], POOLS[name].drain_seconds)
+    grace = templates_of(POOLS[name])["engine"]["spec"]["terminationGracePeriodSeconds"]
+    assert told.seconds + drain.MARGIN_SECONDS + 10 <= grace, "the sidecar flushes after it"
 
 
 def test_a_path_with_dollars_reaches_the_engine_as_it_was_written() -> None:
