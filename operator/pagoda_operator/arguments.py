@@ -1,4 +1,4 @@
-"""The operator's flags; the chart's Deployment gives them, and every story of e2e/operator starts it with just those."""
+"""The operator's flags; the chart's Deployment gives them, and the stories of e2e/operator start it with just those."""
 
 import argparse
 import socket

@@ -15,7 +15,7 @@ class Dying:
     """A transport whose process dies at request number `at`; `.num_requests` counts those that were tried."""
 
     def __init__(self, transport: Transport, at: int | None = None, after: bool = False) -> None:
-        self.inner = transport
+        self._transport = transport
         self._at = at
         self._after = after
         self.num_requests = 0
@@ -26,8 +26,8 @@ class Dying:
             raise Killed("a dead process sends nothing")
         number, self.num_requests = self.num_requests, self.num_requests + 1
         if number != self._at:
-            return await self.inner.send(request)
+            return await self._transport.send(request)
         self.died_at = request
         if self._after:
-            await self.inner.send(request)
+            await self._transport.send(request)
         raise Killed(f"killed {'after' if self._after else 'before'} {request.method} {request.path}")

@@ -1,8 +1,8 @@
 """Who leads: one candidate's part in the Lease.
 
-    acquire() ──the Lease was free, or the holder showed no life──► lead ──hold(): renew every 2 s──► …
-                                                                    │
-                                                release() ◄── graceful end    fence ◄── 8 s without a renewal
+    acquire() ──the Lease was free, or its holder showed no life──► lead ──hold(): renew every 2.5 s──► …
+                                                                     │              └── 8 s without: the fence ends it
+                                                                     └── graceful end ──► release()
 
 Rules: a renewal counts from the moment before it was sent, never from its answer. Every call has a deadline below the
 time between two tries, so a call that hangs can't hide that time passes. Every write carries the version that was read:
@@ -72,8 +72,10 @@ class Election:
 
     async def hold(self) -> NoReturn:
         """Renew for ever; the fence says when it has failed for too long."""
+        next_at = self._clock()
         while True:
-            await asyncio.sleep(self._terms.retry)
+            next_at = max(next_at + self._terms.retry, self._clock())
+            await asyncio.sleep(next_at - self._clock())
             await self._attempt(self._renew)
 
     async def release(self) -> None:
@@ -114,9 +116,12 @@ class Election:
         await self._write(lease)
 
     async def _read(self) -> Manifest | None:
+        before = self._sight.holder
         lease = await self._api.get(LEASE, self._namespace, self._name)
         if lease is not None:
             self._sight.see(lease, self._clock())
+        if self._sight.holder not in (before, self._identity, ""):
+            _log.info("another one leads %s", fields(holder=self._sight.holder))
         return lease
 
     async def _write(self, lease: Manifest | None) -> bool:

@@ -25,9 +25,9 @@ class Terms:
     """How long a holder that shows no life is waited for."""
     renew: float = 8.0
     """How long after its last renewal a holder may write."""
-    retry: float = 2.0
-    """From one try to the next."""
-    call: float = 1.5
+    retry: float = 2.5
+    """From the beginning of one try to that of the next."""
+    call: float = 2.0
     """The deadline of one call."""
 
     def __post_init__(self) -> None:
