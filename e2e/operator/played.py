@@ -45,7 +45,7 @@ CRASHED: Json = {
 }
 KILLED: Json = {**CRASHED, "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
 POLL_SECONDS = 0.1
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 
 
 @dataclass
@@ -61,6 +61,8 @@ class Kubelet:
     pending: bool = False
     """No pod is looked after any more: what the scheduler says of it stands."""
     start_seconds: float = 0.2
+    address_of: Callable[[str], str] | None = None
+    """Gives a pod the address under which it answers; None: pods answer nobody."""
     ready: dict[str, Json] = field(default_factory=dict)
     """The pods whose main container is ready, by name, as they are in the cluster."""
     live_generations: dict[str, int] = field(default_factory=dict)
@@ -122,8 +124,10 @@ class Kubelet:
         statuses = [state(container) for container in pod["spec"]["containers"]]
         sidecars = [state(container) for container in pod["spec"].get("initContainers", ())]
         is_ready = all(entry["ready"] for entry in (*statuses, *sidecars))
+        address = {} if self.address_of is None else {"podIP": self.address_of(name)}
         return {
             "phase": "Running",
+            **address,
             "containerStatuses": statuses,
             **({"initContainerStatuses": sidecars} if sidecars else {}),
             "conditions": [

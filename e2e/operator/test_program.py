@@ -1,0 +1,111 @@
+"""The operator as the program it is, with the chart's rights: how soon a pool is brought about, and what rest costs."""
+
+import asyncio
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from e2e.cluster.handle import Cluster
+from e2e.operator.doors import open_doors
+from e2e.operator.played import Scene, eventually, playing
+from e2e.operator.support import operator_identity, running_operator
+from pagoda_operator import names
+from pagoda_operator.kube.kinds import CHILDREN, POD, POOL
+from pagoda_protocol.metrics import OPERATOR_API_CALLS, OPERATOR_LEADER
+from tests.operator.children.pools import MANAGED, manifest
+from tests.support.program import Program
+
+Json = dict[str, Any]
+SPEC: Json = {"replicas": 2, "cache": {"ram": {"size": "64Mi"}, "pool": MANAGED}}
+NUM_CHILDREN = 18
+CREATION_SECONDS = 2.0
+IDLE_SECONDS = 60.0
+
+
+async def test_a_pool_is_brought_about_within_two_seconds_and_an_idle_minute_writes_nothing(
+    knowing: Cluster, tmp_path: Path
+) -> None:
+    async with (
+        playing(knowing, "program") as scene,
+        open_doors(lambda: scene.kubelet.live_generations.get("chat", 0)) as doors,
+    ):
+        scene.kubelet.address_of = doors.address_of
+        with operator_identity(knowing, scene.namespace) as identity, running_operator(identity, tmp_path) as operator:
+            await eventually(lambda: leads(operator))
+            took = [await seconds_to_all_children(scene, f"first-{number}") for number in range(3)]
+            print("seconds from apply to all children:", [round(seconds, 2) for seconds in took])
+            assert min(took) < CREATION_SECONDS
+            kubectl = scene.cluster.kubectl
+            await asyncio.to_thread(kubectl, "-n", scene.namespace, "delete", "inferencepools.pagoda-kv.io", "--all")
+
+            await scene.apply("chat", SPEC)
+            await scene.until("chat", "Ready", "True")
+            await scene.until("chat", "PoolReady", "True")
+            assert (await scene.pool("chat"))["status"]["cache"]["hitRate"] == "80%"
+            await eventually(lambda: is_annotated(scene))
+            await rest(scene, operator)
+            assert doors.num_asked > 0
+
+            pool = await scene.pool("chat")
+            assert "finalizers" not in pool["metadata"]
+            assert "annotations" not in pool["metadata"], "kopf keeps no notes on the user's object"
+            assert {entry["manager"] for entry in pool["metadata"]["managedFields"]} == {"user", names.STATUS_MANAGER}
+
+
+async def leads(operator: Program) -> bool:
+    return await asyncio.to_thread(operator.metric, OPERATOR_LEADER) == 1
+
+
+async def seconds_to_all_children(scene: Scene, name: str) -> float:
+    """Apply a pool of a part's size and tell how long it takes until the last of its children is there."""
+    made = manifest(name, SPEC)
+    made["metadata"]["namespace"] = scene.namespace
+    begin = time.monotonic()
+    await scene.api.apply(POOL, made, manager="user")
+    while True:
+        router = await scene.api.list(CHILDREN[-1], scene.namespace, f"{names.POOL_LABEL}={name}")
+        if len(router[0]) == 2:  # Deployments come last
+            break
+        await asyncio.sleep(0.02)
+    took = time.monotonic() - begin
+    assert len(await versions(scene, f"{names.POOL_LABEL}={name}")) == NUM_CHILDREN
+    return took
+
+
+async def versions(scene: Scene, selector: str) -> dict[str, str]:
+    """Return the versions of all objects with these labels."""
+    lists = await asyncio.gather(*(scene.api.list(kind, scene.namespace, selector) for kind in CHILDREN))
+    return {
+        f"{each['kind']}/{each['metadata']['name']}": each["metadata"]["resourceVersion"]
+        for found, _ in lists
+        for each in found
+    }
+
+
+async def is_annotated(scene: Scene) -> bool:
+    pods, _ = await scene.api.list(POD, scene.namespace, names.selector_text("chat", names.ENGINE))
+    return all("pagoda-kv.io/cache-epoch" in pod["metadata"]["annotations"] for pod in pods)
+
+
+async def rest(scene: Scene, operator: Program) -> None:
+    """Assert that a minute in which nothing happens writes nothing, by our count and by the API server's."""
+    await asyncio.sleep(5)  # annotations and Endpoints that were still on their way
+    before, pool, writes = await versions(scene, names.POOL_LABEL), await scene.pool("chat"), await num_writes(operator)
+    await asyncio.sleep(IDLE_SECONDS)
+    assert await num_writes(operator) == writes
+    assert await versions(scene, names.POOL_LABEL) == before
+    assert await scene.pool("chat") == pool
+
+
+async def num_writes(operator: Program) -> dict[str, float]:
+    """Return how often the operator has called each verb that writes, by kind; renewing its Lease is no news."""
+    _, text = await asyncio.to_thread(operator.get, "/metrics")
+    found = re.findall(rf"^{OPERATOR_API_CALLS}_total{{(.*)}} (.*)$", text, re.MULTILINE)
+    counts = {labels: float(value) for labels, value in found}
+    assert counts, text[:500]
+    return {
+        labels: value
+        for labels, value in counts.items()
+        if 'kind="leases"' not in labels and not re.search('verb="(get|list|watch)"', labels)
+    }
