@@ -91,7 +91,8 @@ def environment_offered(cluster: Cluster, namespace: str) -> Iterator[None]:
     try:
         yield
     finally:
-        cluster.kubectl("delete", "persistentvolume", f"environment-{namespace}", "--wait=false")
+        cluster.kubectl("delete", "pvc", "environment", "-n", namespace, "--ignore-not-found", "--wait=false")
+        cluster.kubectl("delete", "pv", f"environment-{namespace}", "--wait=false")
 
 
 def pod_template() -> dict[str, Any]:

@@ -58,7 +58,7 @@ def namespace(installed: NodeCluster) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def pool(installed: NodeCluster, namespace: str, tmp_path_factory: pytest.TempPathFactory) -> RunningPool:
+def pool(installed: NodeCluster, namespace: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPool]:
     """The sample `managed.yaml`, with all tiers, at the size of this machine."""
     _offer_disk(installed, tmp_path_factory.mktemp("disk"))
     manifest = yaml.safe_load((REPOSITORY / "examples" / "managed.yaml").read_text("utf-8"))
@@ -68,7 +68,8 @@ def pool(installed: NodeCluster, namespace: str, tmp_path_factory: pytest.TempPa
     installed.kubectl("apply", "-f", "-", input=json.dumps(manifest))
     pool = RunningPool(installed, namespace, manifest["metadata"]["name"])
     pool.wait("Ready")
-    return pool
+    yield pool
+    installed.kubectl("delete", "pv", "disk", "--wait=false")
 
 
 def test_engines_are_scheduled_by_the_gpus_that_nodes_have(installed: NodeCluster, namespace: str) -> None:
