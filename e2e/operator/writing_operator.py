@@ -39,14 +39,6 @@ class Freezing(Fence):
             os.kill(os.getpid(), signal.SIGSTOP)
 
 
-class NoPods:
-    def pod_seen(self, manifest: object) -> bool:
-        return True
-
-    def pod_gone(self, manifest: object) -> None:
-        pass
-
-
 def make_parts(settings: Settings, api: Api, metrics: Metrics) -> Parts:
     namespace = settings.lease_namespace
 
@@ -72,7 +64,7 @@ def make_parts(settings: Settings, api: Api, metrics: Metrics) -> Parts:
     async def do_nothing(namespace: str, name: str) -> None:
         sys.stderr.write(f"would reconcile {namespace}/{name}\n")
 
-    return Parts(do_nothing, NoPods(), lambda _: None, (keep_writing,))
+    return Parts(do_nothing, lambda _: None, (keep_writing,))
 
 
 def freeze_soon(*_: object) -> None:

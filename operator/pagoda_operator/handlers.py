@@ -12,7 +12,7 @@ import hashlib
 import json
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import kopf
 
@@ -23,6 +23,8 @@ from pagoda_operator.kube.kinds import CHILDREN, POD, POOL, Kind
 _log = logging.getLogger(__name__)
 
 OURS = f"app.kubernetes.io/managed-by={names.MANAGER}"
+OTHER_PODS = f"{OURS},{names.PART_LABEL}!={names.ENGINE}"
+"""Engine pods have a watch of their own, `scrape.pod_watch`."""
 _REQUEST_SECONDS = 10.0
 _STREAM_SECONDS = 300  # after which the server ends a watch, and the next one goes on from there
 _PAGE = 200  # objects that are held at once while all are listed
@@ -30,19 +32,7 @@ _PAGE = 200  # objects that are held at once while all are listed
 Trigger = Callable[[str, str], None]
 
 
-class Pods(Protocol):
-    """Who wants to know of engine pods."""
-
-    def pod_seen(self, manifest: Mapping[str, Any]) -> bool:
-        """Take a pod; return whether it brought more than annotations."""
-        ...
-
-    def pod_gone(self, manifest: Mapping[str, Any]) -> None:
-        """Take the end of a pod."""
-        ...
-
-
-def make_registry(trigger: Trigger, pods: Pods) -> kopf.OperatorRegistry:
+def make_registry(trigger: Trigger) -> kopf.OperatorRegistry:
     """Return kopf's registry with our few handlers: all they do is to call `trigger(namespace, pool)`."""
     registry = kopf.OperatorRegistry()
     looks = _Looks()
@@ -59,11 +49,7 @@ def make_registry(trigger: Trigger, pods: Pods) -> kopf.OperatorRegistry:
             trigger(str(namespace), pool)
 
     async def pod_changed(event: Mapping[str, Any], namespace: str | None, labels: Mapping[str, str], **_: Any) -> None:
-        pod, is_engine = event["object"], labels.get(names.PART_LABEL) == names.ENGINE
-        is_gone = event["type"] == "DELETED"
-        if is_engine and is_gone:
-            pods.pod_gone(pod)
-        has_changed = pods.pod_seen(pod) if is_engine and not is_gone else looks.have_changed(pod, is_gone)
+        has_changed = looks.have_changed(event["object"], event["type"] == "DELETED")
         if has_changed and (pool := labels.get(names.POOL_LABEL)):
             trigger(str(namespace), pool)
 
@@ -88,20 +74,21 @@ def make_settings() -> kopf.OperatorSettings:
     settings.watching.server_timeout = _STREAM_SECONDS
     settings.watching.chunk_size = _PAGE
     settings.queueing.idle_timeout = 1.0
-    for kind in (*CHILDREN, POD):
+    for kind in CHILDREN:
         settings.watching.label_selectors[_group(kind), _version(kind), kind.plural] = OURS
+    settings.watching.label_selectors[_group(POD), _version(POD), POD.plural] = OTHER_PODS
     return settings
 
 
 @contextlib.asynccontextmanager
-async def watching(trigger: Trigger, pods: Pods, namespaces: Sequence[str]) -> AsyncIterator["asyncio.Task[None]"]:
+async def watching(trigger: Trigger, namespaces: Sequence[str]) -> AsyncIterator["asyncio.Task[None]"]:
     """Watch while the context is open; the task ends only when watching has failed.
 
     kopf takes over the signals of the process when it starts: whoever needs them takes them back inside the context.
     """
     logging.getLogger("kopf").setLevel(logging.WARNING)
     tasks = await kopf.spawn_tasks(
-        registry=make_registry(trigger, pods),
+        registry=make_registry(trigger),
         settings=make_settings(),
         clusterwide=not namespaces,
         namespaces=namespaces,

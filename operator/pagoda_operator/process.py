@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pagoda_operator.arguments import Settings
-from pagoda_operator.handlers import Pods, watching
+from pagoda_operator.handlers import watching
 from pagoda_operator.health import application
 from pagoda_operator.instruments import Instruments
 from pagoda_operator.kube.api import Api
@@ -48,8 +48,6 @@ class Parts:
 
     work: Work
     """What the queue calls for each pool."""
-    pods: Pods
-    """Who hears of engine pods."""
     watch: Callable[[Callable[[str, str], None]], None]
     """Tells whom to call when something else than the API server says that a pool is to be looked at."""
     background: Sequence[Callable[[], Coroutine[Any, Any, None]]]
@@ -104,7 +102,7 @@ async def _lead(settings: Settings, api: Api, parts: Parts, instruments: Instrum
     parts.watch(trigger)
     resync = functools.partial(_keep_resyncing, api, settings.namespaces, queue)
     async with (
-        watching(trigger, parts.pods, settings.namespaces) as watch,
+        watching(trigger, settings.namespaces) as watch,
         _beside(queue.run, resync, *parts.background) as beside,
     ):
         with stop_on_signals() as stop_too:  # once more: kopf has taken the signals

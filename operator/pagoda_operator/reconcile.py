@@ -9,7 +9,7 @@ import datetime
 import logging
 import secrets
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
@@ -58,9 +58,6 @@ class Fleet(Protocol):
 
     def expect(self, namespace: str, pool: str, generation: int) -> None:
         """Ask a pool's pods often until they follow live settings of `generation`."""
-
-    def only(self, namespace: str, pool: str, pod_uids: Collection[str]) -> None:
-        """Forget all pods of a pool but these."""
 
 
 class Reconciler:
@@ -195,15 +192,12 @@ class Reconciler:
                 _log.warning("an event could not be posted %s error=%s", about, error)
 
     def _forget(self, namespace: str, name: str) -> None:
-        self._fleet.only(namespace, name, ())
         self._gauges.forget(namespace, name)
         self._turns.leave((namespace, name))
         self._secrets_sent.pop((namespace, name), None)
 
     def _seen_by(self, world: World) -> Fleet:
-        """Return the fleet, told which pods there are and what they have to follow."""
-        uids = [pod["metadata"]["uid"] for pod in world.pods[names.ENGINE]]
-        self._fleet.only(world.namespace, world.name, uids)
+        """Return the fleet, told what the pool's pods have to follow."""
         if (generation := live_generation(world)) is not None:
             self._fleet.expect(world.namespace, world.name, generation)
         return self._fleet

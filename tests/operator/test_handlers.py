@@ -17,29 +17,12 @@ from pagoda_operator.kube.kinds import CHILDREN, DEPLOYMENT, POD, POOL, Kind
 from pagoda_operator.names import labels
 
 
-class Pods:
-    """Who hears of engine pods; says that a pod is news until told otherwise."""
-
-    def __init__(self) -> None:
-        self.seen: list[str] = []
-        self.gone: list[str] = []
-        self.is_news = True
-
-    def pod_seen(self, manifest: Mapping[str, Any]) -> bool:
-        self.seen.append(manifest["metadata"]["name"])
-        return self.is_news
-
-    def pod_gone(self, manifest: Mapping[str, Any]) -> None:
-        self.gone.append(manifest["metadata"]["name"])
-
-
 class Told:
     """kopf with our handlers; `.triggers` is what they did."""
 
     def __init__(self) -> None:
         self.triggers: list[tuple[str, str]] = []
-        self.pods = Pods()
-        self._registry: OperatorRegistry = make_registry(lambda *key: self.triggers.append(key), self.pods)
+        self._registry: OperatorRegistry = make_registry(lambda *key: self.triggers.append(key))
         self._memories = inventory.ResourceMemories()
         self.patches: list[object] = []
 
@@ -89,23 +72,7 @@ async def test_an_object_without_the_pools_label_triggers_nothing(told: Told) ->
     assert told.triggers == []
 
 
-async def test_an_engine_pod_triggers_its_pool_only_with_news(told: Told) -> None:
-    await told.event(POD, child("chat-engine-1"))
-    told.pods.is_news = False
-    await told.event(POD, child("chat-engine-1"))
-    assert told.triggers == [("default", "chat")]
-    assert told.pods.seen == ["chat-engine-1"] * 2
-
-
-async def test_the_end_of_an_engine_pod_is_told_and_a_trigger(told: Told) -> None:
-    told.pods.is_news = False
-    await told.event(POD, child("chat-engine-1"), "DELETED")
-    assert told.pods.gone == ["chat-engine-1"]
-    assert told.pods.seen == []
-    assert told.triggers == [("default", "chat")]
-
-
-async def test_of_another_pod_only_what_is_more_than_annotations_is_a_trigger(told: Told) -> None:
+async def test_of_a_pod_only_what_is_more_than_annotations_is_a_trigger(told: Told) -> None:
     await told.event(POD, child("chat-router-1", "router", resourceVersion="1"))
     await told.event(
         POD, child("chat-router-1", "router", resourceVersion="2", annotations={"a": "b"}, managedFields=[1])
@@ -117,7 +84,6 @@ async def test_of_another_pod_only_what_is_more_than_annotations_is_a_trigger(to
     assert len(told.triggers) == 3
     await told.event(POD, child("chat-router-1", "router", resourceVersion="5"), "DELETED")
     assert len(told.triggers) == 4
-    assert told.pods.seen == told.pods.gone == []
 
 
 async def test_kopf_is_told_to_write_nothing_and_to_look_only_for_what_is_ours() -> None:
@@ -126,7 +92,8 @@ async def test_kopf_is_told_to_write_nothing_and_to_look_only_for_what_is_ours()
     assert settings.peering.standalone
     assert settings.scanning.disabled
     assert settings.persistence.finalizer != kopf.OperatorSettings().persistence.finalizer
-    for kind in (*CHILDREN, POD):
+    ours = "app.kubernetes.io/managed-by=pagoda-operator"
+    for kind, selector in (*((kind, ours) for kind in CHILDREN), (POD, f"{ours},pagoda-kv.io/part!=engine")):
         group, _, version = kind.api_version.rpartition("/")
         resource = references.Resource(group, version, kind.plural)
-        assert settings.watching.label_selectors.collect(resource) == ["app.kubernetes.io/managed-by=pagoda-operator"]
+        assert settings.watching.label_selectors.collect(resource) == [selector]

@@ -1,7 +1,7 @@
 """All engine pods and what each last said.
 
-Pods come from the operator's watch (`pod_seen`, `pod_gone`) and from what reconciling lists (`only`); answers come
-from asking each pod on its schedule, many at a time. A report is of the container that runs now: when the engine's
+Pods come from their watch (`pod_seen`, `pod_gone`, `forget_others`); answers come from asking each pod on its schedule,
+many at a time. A report is of the container that runs now: when the engine's
 container is another one, what its predecessor said is gone.
 """
 
@@ -12,9 +12,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-import aiohttp
-
-from pagoda_operator.scrape.ask import Ports, look_at, new_session
+from pagoda_operator.scrape.ask import Ports, look_at
 from pagoda_operator.scrape.instruments import ScrapeInstruments
 from pagoda_operator.scrape.pod import EnginePod, read_pod
 from pagoda_operator.scrape.report import PodReport, make_report
@@ -55,7 +53,10 @@ class Fleet:
         self._wake = asyncio.Event()
 
     def watch(self, on_change: OnChange) -> None:
-        """Have `on_change(namespace, pool)` called when a report has changed in a way that a status cares about."""
+        """Have `on_change(namespace, pool)` called for whatever a status may care about.
+
+        That is a report that has changed, and an event of a pod that brought more than annotations.
+        """
         self._on_change.append(on_change)
 
     def watch_pods(self, on_pod: OnPod) -> None:
@@ -80,12 +81,17 @@ class Fleet:
                 self._schedule.ask_now(uid, self._clock())
         self._wake.set()
 
-    def pod_seen(self, manifest: Mapping[str, Any]) -> bool:
-        """Take in an event of a pod; return whether it brought more than annotations, so that its pool is looked at."""
+    def has_seen(self, uid: str, version: str) -> bool:
+        """Whether a pod is known at this very version."""
+        pod = self._pods.get(uid)
+        return pod is not None and pod.resource_version == version
+
+    def pod_seen(self, manifest: Mapping[str, Any]) -> None:
+        """Take in a pod as it is now."""
         pod = read_pod(manifest)
         if pod is None:
             self._forget(manifest["metadata"]["uid"])
-            return True
+            return
         before = self._pods.get(pod.uid)
         self._pods[pod.uid] = pod
         self._pools.setdefault(pod.key, set()).add(pod.uid)
@@ -98,18 +104,18 @@ class Fleet:
             self._schedule.ask_now(pod.uid, self._clock())
             self._wake.set()
         self._tell_pod(pod)
-        return before is None or before.fingerprint != pod.fingerprint
+        if before is None or before.fingerprint != pod.fingerprint:
+            self._tell_pool(pod.key)
 
     def pod_gone(self, manifest: Mapping[str, Any]) -> None:
         """Forget a pod that was deleted."""
         self._forget(manifest["metadata"]["uid"])
 
-    def only(self, namespace: str, pool: str, pod_uids: Collection[str]) -> None:
-        """Forget all pods of a pool but those that were just listed: a watch that broke off may have missed an end."""
-        for uid in self._pools.get((namespace, pool), set()) - set(pod_uids):
+    def forget_others(self, namespace: str | None, pod_uids: Collection[str]) -> None:
+        """Forget all pods, of a namespace or of all, but those just listed: a watch may have missed an end."""
+        gone = [uid for uid, pod in self._pods.items() if namespace in (None, pod.namespace) and uid not in pod_uids]
+        for uid in gone:
             self._forget(uid)
-        if not pod_uids:
-            self._expected.pop((namespace, pool), None)
 
     def take(self, uid: str, report: PodReport) -> None:
         """Take in what a look at a pod brought, unless another engine's container runs there by now."""
@@ -120,8 +126,7 @@ class Fleet:
         if report.is_news(self._told.get(uid)):
             self._told[uid] = replace(report, hits="")
             _log.debug("a pod says something new %s", fields(namespace=pod.namespace, pod=pod.name))
-            for on_change in self._on_change:
-                on_change(*pod.key)
+            self._tell_pool(pod.key)
         self._tell_pod(pod)
 
     def __len__(self) -> int:
@@ -129,11 +134,11 @@ class Fleet:
 
     async def run(self) -> None:
         """Ask pods for ever."""
-        async with new_session() as session, asyncio.TaskGroup() as looks:
+        async with asyncio.TaskGroup() as looks:
             places = asyncio.Semaphore(MAX_CONCURRENT)
             async for pod in self._due():
                 await places.acquire()
-                look = looks.create_task(self._look(session, pod))
+                look = looks.create_task(self._look(pod))
                 look.add_done_callback(lambda _: places.release())
 
     async def _due(self) -> AsyncIterator[EnginePod]:
@@ -149,10 +154,10 @@ class Fleet:
             except TimeoutError:
                 pass
 
-    async def _look(self, session: aiohttp.ClientSession, pod: EnginePod) -> None:
+    async def _look(self, pod: EnginePod) -> None:
         is_proven = False
         try:
-            answers = await look_at(session, pod, self._ports)
+            answers = await look_at(pod, self._ports)
             self._instruments.count(answers)
             report = make_report(answers, pod.container_id, self._clock())
             is_proven = report.is_proven(self._expected.get(pod.key, 0))
@@ -162,6 +167,10 @@ class Fleet:
         finally:
             self._schedule.answered(pod.uid, self._clock(), is_proven)
             self._wake.set()
+
+    def _tell_pool(self, key: tuple[str, str]) -> None:
+        for on_change in self._on_change:
+            on_change(*key)
 
     def _tell_pod(self, pod: EnginePod) -> None:
         for on_pod in self._on_pod:
@@ -178,7 +187,9 @@ class Fleet:
         others.discard(uid)
         if not others:
             del self._pools[pod.key]
+            self._expected.pop(pod.key, None)
         self._tell_pod(replace(pod, address=None))
+        self._tell_pool(pod.key)
 
 
 def _doors(pod: EnginePod) -> tuple[object, ...]:

@@ -2,7 +2,6 @@
 
 import copy
 import json
-from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -33,16 +32,12 @@ class Fleet:
     def __init__(self) -> None:
         self.words: Said | None = said(pool="ok", generation=1)
         self.expected: list[int] = []
-        self.uids: Collection[str] | None = None
 
     def report(self, namespace: str, pod_name: str, pod_uid: str) -> Report | None:
         return self.words
 
     def expect(self, namespace: str, pool: str, generation: int) -> None:
         self.expected.append(generation)
-
-    def only(self, namespace: str, pool: str, pod_uids: Collection[str]) -> None:
-        self.uids = pod_uids
 
 
 class Cluster(MemoryApiServer):
@@ -143,8 +138,6 @@ async def test_a_pool_is_brought_about_and_told_of_as_soon_as_its_pods_serve(sto
     assert story.cluster.condition("Ready") == ("True", "Serving")
     assert story.cluster.condition("PoolReady") == ("True", "Proved")
     assert story.fleet.expected[-1] == 1
-    assert story.fleet.uids is not None
-    assert len(story.fleet.uids) == 2
 
 
 async def test_ten_idle_minutes_make_no_write_call(story: Story) -> None:
@@ -315,7 +308,6 @@ async def test_a_pool_that_is_gone_or_goes_is_left_to_the_cluster(story: Story) 
     del story.cluster.objects["pagoda-kv.io/v1alpha1", "inferencepools", NAMESPACE, POOL]
     assert await story.reconcile() is None
     assert written(story.cluster) == []
-    assert story.fleet.uids == ()
 
 
 async def test_a_refused_event_costs_nothing(story: Story) -> None:

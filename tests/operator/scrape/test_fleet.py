@@ -47,7 +47,12 @@ class World:
         fleet.watch(lambda namespace, pool: self.changes.append((namespace, pool)))
 
     def show(self, number: int = 0, **changes: Any) -> bool:
-        return self.fleet.pod_seen(engine_pod(number, address=f"127.0.0.{number + 1}", **changes))
+        """Have the fleet see a pod; return whether its pool was told at once, which is then forgotten."""
+        before = len(self.changes)
+        self.fleet.pod_seen(engine_pod(number, address=f"127.0.0.{number + 1}", **changes))
+        is_told = len(self.changes) > before
+        del self.changes[before:]
+        return is_told
 
     def report(self, number: int = 0) -> PodReport | None:
         return self.fleet.report("shop", f"chat-engine-6f-{number}", f"uid-chat-{number}")
@@ -223,10 +228,12 @@ async def test_a_pod_that_is_gone_or_going_has_no_report_and_is_asked_no_more() 
             await here.until(lambda report: report.ready is True, number)
         here.show(0, deleted=True)
         here.fleet.pod_gone(engine_pod(1))
-        here.fleet.only("shop", "chat", ["uid-chat-0"])  # the third one's end was missed
+        here.fleet.forget_others("yard", [])
+        assert here.report(2) is not None
+        here.fleet.forget_others("shop", ["uid-chat-0"])  # the third one's end was missed
         assert [here.report(number) for number in range(3)] == [None, None, None]
         assert len(here.fleet) == 1
-        here.fleet.only("shop", "chat", [])
+        here.fleet.forget_others(None, [])
         assert len(here.fleet) == 0
 
 
