@@ -150,7 +150,7 @@ class PlayedFleet:
         if pod is None or time.monotonic() < self._from:
             return None
         pool = pod["metadata"]["labels"][names.POOL_LABEL]
-        return self.words(pod_name, said(pool="ok", generation=self._kubelet.live_generations[pool]))
+        return self.words(pod_name, said(pool="ok", generation=self._kubelet.live_generations.get(pool)))
 
     def expect(self, namespace: str, pool: str, generation: int) -> None:
         pass
@@ -276,7 +276,7 @@ async def playing(cluster: Cluster, prefix: str) -> AsyncIterator[Scene]:
             try:
                 yield scene
             finally:
-                await scene.stop()
                 player.cancel()
                 await asyncio.gather(player, return_exceptions=True)
+                await scene.stop()
                 assert player.cancelled(), player.exception()

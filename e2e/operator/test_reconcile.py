@@ -5,7 +5,6 @@ import contextlib
 import copy
 import json
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from e2e.cluster.handle import Cluster
@@ -15,6 +14,7 @@ from pagoda_operator.compare import difference
 from pagoda_operator.kube.errors import ConflictError
 from pagoda_operator.kube.kinds import CHILDREN, CONFIG_MAP, DEPLOYMENT, POD, POOL, SERVICE, Kind
 from tests.operator.children.pools import MANAGED
+from tests.operator.reconcile.objects import said
 
 Json = dict[str, Any]
 Children = dict[tuple[str, str], Json]
@@ -29,10 +29,10 @@ async def children(scene: Scene, pool: str = "chat") -> Children:
     return {(each["kind"], each["metadata"]["name"]): each for found, _ in lists for each in found}
 
 
-async def settled(scene: Scene, spec: Mapping[str, Any] = SPEC) -> Children:
+async def settled(scene: Scene) -> Children:
     """Have a pool served, and return its children."""
     scene.start()
-    await scene.apply("chat", spec)
+    await scene.apply("chat", SPEC)
     await scene.until("chat", "Ready", "True")
     await scene.until("chat", "PoolReady", "True")
     return await children(scene)
@@ -131,6 +131,8 @@ async def test_what_has_the_name_of_a_child_and_is_not_ours_is_never_touched(kno
 async def test_what_a_pool_no_longer_wants_goes_and_what_only_looks_like_it_stays(knowing: Cluster) -> None:
     async with playing(knowing, "orphans") as scene:
         before = await settled(scene)
+        await scene.stop()
+        scene.start().words = lambda _, words: said(pool="none", generation=words.generation)
         lookalike = {"metadata": {"labels": {names.POOL_LABEL: "chat", names.PART_LABEL: names.MEMCACHED}}}
         await meddle(scene, CONFIG_MAP, "chat-notes", **lookalike)
         await scene.apply("chat", {**SPEC, "cache": {"ram": {"size": "64Mi"}}})
@@ -173,7 +175,7 @@ async def test_a_deployment_with_a_foreign_selector_is_made_anew_while_its_pods_
         await eventually(has_no_pods)
         other = copy.deepcopy({key: before[key] for key in ("apiVersion", "kind", "spec")})
         labels = other["spec"]["template"]["metadata"]["labels"]
-        labels["more"] = other["spec"]["selector"]["matchLabels"]["more"] = "of it"
+        labels["more"] = other["spec"]["selector"]["matchLabels"]["more"] = "of-it"
         metadata = {key: before["metadata"][key] for key in ("name", "namespace", "labels", "ownerReferences")}
         await scene.api.apply(DEPLOYMENT, {**other, "metadata": metadata}, manager="restore")
 
