@@ -37,8 +37,7 @@ def down(where: Place) -> None:
     if not where.state.exists():
         return
     processes = Processes(where.state)
-    if where.has_bridge:
-        Node(where, binaries.folder()).down()
+    Node(where, binaries.folder()).down()
     for names in (CONTROLLERS, ("kube-apiserver",), ("etcd",)):
         processes.stop(*names)
     if where.has_bridge:

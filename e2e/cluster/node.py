@@ -64,7 +64,9 @@ class Node:
         return int(tasks[container_id.removeprefix("containerd://")])
 
     def down(self) -> None:
-        """End the node's programs and all its pods, and leave no mount behind."""
+        """End the node's programs and all its pods, and leave no mount and no cgroup behind."""
+        if not self._configuration.exists():
+            return  # no node was here, and cgroups of these names may be another cluster's
         self._processes.stop("kubelet", "kube-proxy", "coredns")
         if self._processes.is_alive("containerd"):
             for kind, remove in (("tasks", ("rm", "-f")), ("containers", ("rm",))):
@@ -140,10 +142,9 @@ state = "{self._place.state}/run/containerd"
             "imageGCHighThresholdPercent": 100,
             "evictionHard": {"memory.available": "200Mi", "nodefs.available": "1%"},
         }
-        path = self._place.state / "kubelet.yaml"
-        path.write_text(yaml.safe_dump(configuration), "utf-8")
+        self._configuration.write_text(yaml.safe_dump(configuration), "utf-8")
         self._processes.start(
-            "kubelet", self._programs / "kubelet", "--config", path, "--kubeconfig", self._kubeconfig("kubelet"),
+            "kubelet", self._programs / "kubelet", "--config", self._configuration, "--kubeconfig", self._kubeconfig("kubelet"),
             "--root-dir", self._place.state / "kubelet", "--hostname-override", NODE_NAME,
             "--node-ip", self._place.address,
         )  # fmt: skip
@@ -169,6 +170,10 @@ state = "{self._place.state}/run/containerd"
         )
         path.write_text("\n".join((". {", *lines, "}", "")), "utf-8")
         self._processes.start("coredns", self._programs / "coredns", "-conf", path)
+
+    @property
+    def _configuration(self) -> Path:
+        return self._place.state / "kubelet.yaml"
 
     @property
     def _socket(self) -> Path:

@@ -27,7 +27,7 @@ from .node import Node
 REPOSITORY = Path(__file__).resolve().parents[2]
 PARTS = ("engine", "operator", "router", "sidecar")
 TAG = "story"
-BUILD_SECONDS = 240.0
+BUILD_SECONDS = 600.0
 ENVIRONMENT_PATH = "/opt/environment"
 _ENVIRONMENT_CLASS = "story-environment"
 
