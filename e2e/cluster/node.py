@@ -144,9 +144,9 @@ state = "{self._place.state}/run/containerd"
         }
         self._configuration.write_text(yaml.safe_dump(configuration), "utf-8")
         self._processes.start(
-            "kubelet", self._programs / "kubelet", "--config", self._configuration, "--kubeconfig", self._kubeconfig("kubelet"),
-            "--root-dir", self._place.state / "kubelet", "--hostname-override", NODE_NAME,
-            "--node-ip", self._place.address,
+            "kubelet", self._programs / "kubelet", "--config", self._configuration,
+            "--kubeconfig", self._kubeconfig("kubelet"), "--root-dir", self._place.state / "kubelet",
+            "--hostname-override", NODE_NAME, "--node-ip", self._place.address,
         )  # fmt: skip
 
     def _start_proxy(self) -> None:
