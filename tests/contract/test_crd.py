@@ -43,8 +43,10 @@ def placed(field: Field, value: Any) -> dict[str, Any]:
             child = value
         elif following == "[]":
             child = [None]
+        elif key == 0:
+            child = {NOBODY: 1}  # with an unknown field beside it nothing is said of how fields fit together
         else:
-            child = holder.get(key, {}) if isinstance(holder, dict) else {}
+            child = holder.get(key, {})
         holder[key] = child
         holder = child
     return manifest

@@ -4,12 +4,14 @@ Left out on purpose: volumes that restricted Pod Security refuses (hostPath abov
 what it takes), and what moves rights (projected tokens).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from pagoda_protocol.pool.reader import FieldError, boolean, choice, integer, text
 from pagoda_protocol.pool.shapes import Shape, entries, fields, items, scalar
 from pagoda_protocol.pool.texts import (
     DATA_KEY,
+    DRIVER_NAME,
     LABEL_KEY,
     LABEL_VALUE,
     MODEST_SIZE,
@@ -70,6 +72,55 @@ def _is_within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(f"{folder}/")
 
 
+def _toleration_key(toleration: Mapping[str, Any]) -> tuple[str, str] | None:
+    if "key" in toleration or toleration.get("operator") == "Exists":
+        return None
+    return "key", "is left out, which the operator Exists alone allows; give it"
+
+
+def _toleration_value(toleration: Mapping[str, Any]) -> tuple[str, str] | None:
+    if toleration.get("operator") == "Exists" and toleration.get("value"):
+        return "value", "stands beside the operator Exists, which takes any; leave it out"
+    return None
+
+
+def _toleration_seconds(toleration: Mapping[str, Any]) -> tuple[str, str] | None:
+    if "tolerationSeconds" in toleration and toleration.get("effect") != "NoExecute":
+        return "tolerationSeconds", "stands beside another effect than NoExecute; leave it out"
+    return None
+
+
+def _expression_values(expression: Mapping[str, Any]) -> tuple[str, str] | None:
+    least, most = {"In": (1, 32), "NotIn": (1, 32), "Gt": (1, 1), "Lt": (1, 1)}.get(expression["operator"], (0, 0))
+    if least <= len(expression.get("values", ())) <= most:
+        return None
+    return "values", "has not what the operator wants; In and NotIn take some, Gt and Lt one, the others none"
+
+
+def _spread_keys(constraint: Mapping[str, Any]) -> tuple[str, str] | None:
+    keys, selector = constraint.get("matchLabelKeys", ()), constraint.get("labelSelector")
+    if keys and selector is None:
+        return "matchLabelKeys", "stands without labelSelector; give both"
+    named = {*(selector or {}).get("matchLabels", ())}
+    named |= {expression["key"] for expression in (selector or {}).get("matchExpressions", ())}
+    if named.intersection(keys) or len(set(keys)) < len(keys):
+        return "matchLabelKeys", "repeats a key, or names one of labelSelector; give each once"
+    return None
+
+
+def _spread_domains(constraint: Mapping[str, Any]) -> tuple[str, str] | None:
+    if "minDomains" in constraint and constraint["whenUnsatisfiable"] != "DoNotSchedule":
+        return "minDomains", "stands beside another whenUnsatisfiable than DoNotSchedule; leave it out"
+    return None
+
+
+def _claim_modes(claim: Mapping[str, Any]) -> tuple[str, str] | None:
+    modes = claim["accessModes"]
+    if len(set(modes)) < len(modes) or ("ReadWriteOncePod" in modes and len(modes) > 1):
+        return "accessModes", "repeats a mode, or has others beside ReadWriteOncePod; give each once"
+    return None
+
+
 def _string(maximum: int) -> Shape:
     return scalar(text(r"[^\ud800-\udfff]*", "a string", maximum))
 
@@ -84,7 +135,8 @@ _WEIGHT = scalar(integer(1, 100))
 # Labels and where pods may run
 NODE_SELECTOR = _LABELS
 LABELS = entries(_free(LABEL_KEY, *RESERVED_LABELS), LABEL_VALUE, 32)
-ANNOTATIONS = entries(_free(LABEL_KEY, *RESERVED_ANNOTATIONS), text(r"[^\ud800-\udfff]*", "a string", 16384), 32)
+ANNOTATIONS = entries(_free(LABEL_KEY, *RESERVED_ANNOTATIONS), text(r"[^\ud800-\udfff]*", "a string", 4000), 16)
+"""Kubernetes takes 256 KiB of them in all, and a character may take four bytes."""
 TOLERATIONS = items(
     fields(
         key=_KEY,
@@ -92,6 +144,7 @@ TOLERATIONS = items(
         value=scalar(LABEL_VALUE),
         effect=scalar(choice("NoSchedule", "PreferNoSchedule", "NoExecute")),
         tolerationSeconds=scalar(integer(0, 2**31 - 1)),
+        rules=[_toleration_key, _toleration_value, _toleration_seconds],
     ),
     32,
 )
@@ -99,19 +152,33 @@ _LABEL_SELECTOR = fields(
     matchLabels=_LABELS,
     matchExpressions=items(
         fields(
-            required={"key": _KEY, "operator": scalar(choice("In", "NotIn", "Exists", "DoesNotExist"))}, values=_VALUES
+            required={"key": _KEY, "operator": scalar(choice("In", "NotIn", "Exists", "DoesNotExist"))},
+            values=_VALUES,
+            rules=[_expression_values],
         ),
         16,
     ),
 )
-_NODE_EXPRESSIONS = items(
-    fields(
-        required={"key": _KEY, "operator": scalar(choice("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))},
-        values=_VALUES,
+_NODE_TERM = fields(
+    matchExpressions=items(
+        fields(
+            required={"key": _KEY, "operator": scalar(choice("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))},
+            values=_VALUES,
+            rules=[_expression_values],
+        ),
+        16,
     ),
-    16,
+    matchFields=items(
+        fields(
+            required={
+                "key": scalar(choice("metadata.name")),
+                "operator": scalar(choice("In", "NotIn")),
+                "values": items(_NAME, 1, minimum=1),
+            }
+        ),
+        16,
+    ),
 )
-_NODE_TERM = fields(matchExpressions=_NODE_EXPRESSIONS, matchFields=_NODE_EXPRESSIONS)
 _NODE_AFFINITY = fields(
     requiredDuringSchedulingIgnoredDuringExecution=fields(
         required={"nodeSelectorTerms": items(_NODE_TERM, 16, minimum=1)}
@@ -125,8 +192,6 @@ _POD_TERM = fields(
     labelSelector=_LABEL_SELECTOR,
     namespaceSelector=_LABEL_SELECTOR,
     namespaces=items(scalar(SHORT_NAME), 16),
-    matchLabelKeys=items(_KEY, 16),
-    mismatchLabelKeys=items(_KEY, 16),
 )
 _POD_AFFINITY = fields(
     requiredDuringSchedulingIgnoredDuringExecution=items(_POD_TERM, 16),
@@ -148,8 +213,10 @@ SPREAD = items(
         minDomains=scalar(integer(1, 1000)),
         nodeAffinityPolicy=_HONOR,
         nodeTaintsPolicy=_HONOR,
+        rules=[_spread_keys, _spread_domains],
     ),
     16,
+    unique=["topologyKey", "whenUnsatisfiable"],
 )
 
 # Volumes, their mounts, variables
@@ -167,6 +234,7 @@ _CLAIM = fields(
                 "resources": fields(required={"requests": fields(required={"storage": scalar(MODEST_SIZE)})}),
             },
             storageClassName=_NAME,
+            rules=[_claim_modes],
         )
     }
 )
@@ -178,7 +246,7 @@ VOLUMES = items(
         configMap=fields(required={"name": _NAME}, items=_FILES, defaultMode=_MODE, optional=_BOOLEAN),
         secret=fields(required={"secretName": _NAME}, items=_FILES, defaultMode=_MODE, optional=_BOOLEAN),
         csi=fields(
-            required={"driver": _NAME},
+            required={"driver": scalar(DRIVER_NAME)},
             readOnly=_BOOLEAN,
             fsType=_string(63),
             volumeAttributes=entries(
@@ -189,7 +257,7 @@ VOLUMES = items(
         ephemeral=fields(required={"volumeClaimTemplate": _CLAIM}),
     ),
     32,
-    unique="name",
+    unique=["name"],
 )
 VOLUME_MOUNTS = items(
     fields(
@@ -198,7 +266,7 @@ VOLUME_MOUNTS = items(
         readOnly=_BOOLEAN,
     ),
     32,
-    unique="mountPath",
+    unique=["mountPath"],
 )
 _KEY_OF = fields(required={"name": _NAME, "key": scalar(DATA_KEY)}, optional=_BOOLEAN)
 ENV = items(
@@ -223,5 +291,5 @@ ENV = items(
         ),
     ),
     64,
-    unique="name",
+    unique=["name"],
 )  # fmt: skip

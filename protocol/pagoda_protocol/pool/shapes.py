@@ -9,6 +9,8 @@ from typing import Any
 from pagoda_protocol.pool.reader import FieldError, Problems, Reader, describe, field_path
 
 Shape = Callable[[object, str, Problems], Any]
+Rule = Callable[[Mapping[str, Any]], tuple[str, str] | None]
+"""Looks at the fields that are there; returns the one that is wrong beside the others, and why."""
 
 
 def scalar(read: Callable[[object], object]) -> Shape:
@@ -24,7 +26,13 @@ def scalar(read: Callable[[object], object]) -> Shape:
     return check
 
 
-def fields(*, required: Mapping[str, Shape] | None = None, one_of: bool = False, **optional: Shape) -> Shape:
+def fields(
+    *,
+    required: Mapping[str, Shape] | None = None,
+    one_of: bool = False,
+    rules: Sequence[Rule] = (),
+    **optional: Shape,
+) -> Shape:
     """Take a mapping of these fields and no other; with `one_of`, of exactly one of the optional ones."""
 
     def check(value: object, path: str, problems: Problems) -> dict[str, Any]:
@@ -37,13 +45,17 @@ def fields(*, required: Mapping[str, Shape] | None = None, one_of: bool = False,
             what = f"has {' and '.join(chosen)}" if chosen else "has no member"
             problems.add(path, f"{what}; give exactly one of {', '.join(optional)}")
         reader.refuse_unknown()
+        if problems.is_clear(path):
+            broken = [said for rule in rules if (said := rule(present)) is not None]
+            for key, why in broken:
+                problems.add(field_path(path, key), why)
         return present
 
     return check
 
 
-def items(shape: Shape, maximum: int, *, minimum: int = 0, unique: str | None = None) -> Shape:
-    """Take a list of up to `maximum` such items; those with the field `unique` differ in it."""
+def items(shape: Shape, maximum: int, *, minimum: int = 0, unique: Sequence[str] = ()) -> Shape:
+    """Take a list of up to `maximum` such items, no two of which have the same in all fields of `unique`."""
 
     def check(value: object, path: str, problems: Problems) -> list[Any]:
         if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
@@ -54,9 +66,9 @@ def items(shape: Shape, maximum: int, *, minimum: int = 0, unique: str | None = 
             return []
         seen: list[object] = []
         for index, item in enumerate(value):
-            key = item.get(unique) if unique and isinstance(item, Mapping) else None
-            if key is not None and key in seen:
-                problems.add(f"{path}[{index}].{unique}", f"repeats {key!r:.80}; give each once")
+            key = [item.get(name) for name in unique] if unique and isinstance(item, Mapping) else [None]
+            if None not in key and key in seen:
+                problems.add(f"{path}[{index}].{unique[0]}", f"repeats {key[0]!r:.80}; give each once")
             seen.append(key)
         return [shape(item, f"{path}[{index}]", problems) for index, item in enumerate(value)]
 

@@ -7,14 +7,15 @@ MAX_SIZE = 2**50  # 1 Pi
 GIVE_SIZE = 'give a size such as "8Gi"'
 MODEST_SIZE = size(64 * MEBI, MAX_SIZE)
 
-_OBJECT = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
+_WORD = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_OBJECT = rf"{_WORD}(\.{_WORD})*"
 _LABEL = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _PORT = r"([1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])"
 _CONTROL = r"\x00-\x1f\x7f\ud800-\udfff"
 _SEGMENT = rf"\.?[^/:.{_CONTROL}][^/:{_CONTROL}]*"  # of a path; never "." or ".."
 
 OBJECT_NAME = text(_OBJECT, "a name of lower-case letters, digits, dashes and dots", 253)
-SHORT_NAME = text(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", "a name of lower-case letters, digits and dashes", 63)
+SHORT_NAME = text(_WORD, "a name of lower-case letters, digits and dashes", 63)
 MODEL_NAME = text(
     r"[A-Za-z0-9][-A-Za-z0-9._/:@+]*", "letters, digits and any of - . _ / : @ +, a letter or digit first", 253
 )
@@ -28,7 +29,8 @@ HOST_PORT = text(
 )
 LABEL_KEY = text(rf"({_OBJECT}/)?{_LABEL}", 'a label\'s key, such as "team" or "example.com/team"', 317)
 LABEL_VALUE = text(rf"({_LABEL})?", "up to 63 letters, digits, dashes, underscores and dots", 63)
-DATA_KEY = text(r"[-._A-Za-z0-9]+", "a key of letters, digits, dashes, underscores and dots", 253)
+DATA_KEY = text(r"\.?[-_A-Za-z0-9][-._A-Za-z0-9]*", "a key of letters, digits, dashes, underscores and dots", 253)
+DRIVER_NAME = text(_OBJECT, "a driver's name, such as secrets-store.csi.k8s.io", 63)
 VARIABLE_NAME = text(r"[A-Za-z_][A-Za-z0-9_]*", "a name of letters, digits and underscores, no digit first", 253)
 
 
