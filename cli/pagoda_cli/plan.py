@@ -174,7 +174,8 @@ def _sidecar(pool: InferencePool, place: Place, name: str, port: int) -> Part:
         pool_auth_dir=place.pool_auth_dir,
     )
     command = sidecar_command(pool, placement, place.python)
-    return Part(Kind.SIDECAR, name, command, port, "/health", _STARTUP_SECONDS, _STOP_SECONDS)
+    startup_seconds = pool.engine.startup_seconds  # a large arena takes its time
+    return Part(Kind.SIDECAR, name, command, port, "/ready", startup_seconds, _STOP_SECONDS)
 
 
 def _router(pool: InferencePool, place: Place) -> Part:

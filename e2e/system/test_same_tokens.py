@@ -112,7 +112,7 @@ def test_e4_a_request_survives_its_sidecar_being_killed_in_the_middle(pods: Pods
     alone = ask(pods, "chat-0", f"nobody there {moment} {PROMPT}")
     assert alone.sources["compute"] == alone.usage["prompt_tokens"]
     pods.sidecar("chat-0").start()
-    pods.sidecar("chat-0").wait_ready("/health")
+    pods.sidecar("chat-0").wait_ready()
     wait_attached(pods, "chat-0")
 
     def story(salt: str) -> None:

@@ -114,6 +114,7 @@ def _response(request: bytes, is_ready: bool, reason: str) -> bytes:
     words = request.split(b"\r\n", 1)[0].split(b" ")
     path = words[1] if len(words) == 3 else b""
     is_good = path == b"/health" or (path == b"/ready" and is_ready)
-    body = json.dumps({"status": "ready" if is_good else "not ready", "reason": reason}).encode()
+    status = "ok" if path == b"/health" else "ready" if is_good else "not ready"
+    body = json.dumps({"status": status, "reason": reason}).encode()
     head = f"HTTP/1.1 {'200 OK' if is_good else '503 Service Unavailable'}\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body

@@ -137,7 +137,7 @@ class Pods:
             shutil.rmtree(disk)
             disk.mkdir()
         sidecar.start()
-        sidecar.wait_ready("/health")
+        sidecar.wait_ready()
         end = time.monotonic() + seconds
         while engine.metric("pagoda_tier_attached") != 1 or not sidecar.metric(
             "pagoda_tier_blocks", tier="ram", state="free"
@@ -199,7 +199,7 @@ def running_pods(
             program.start()
         for name, program in programs.items():
             if not name.startswith("memcached"):
-                program.wait_ready("/health" if name.startswith("sidecar") else "/ready")
+                program.wait_ready()
         yield Pods(pool, programs, folder)
     finally:
         for program in reversed(programs.values()):
