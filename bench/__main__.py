@@ -21,6 +21,7 @@ BENCHES = {
     "codecs": "bytes, speed and quality of each codec below the device",
     "pool": "set and get over the pool client against pymemcache",
     "restart": "how soon a new pool has its children, and 200 pools are looked after again by an operator started anew",
+    "annotations": "what 1,000 engine pods cost the operator: its share of one core, and API writes",
     "eviction": "usable hits of the RAM tier's policy on four traces against LRU and the best possible cache",
 }
 

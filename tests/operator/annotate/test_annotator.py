@@ -213,7 +213,7 @@ async def test_a_pod_without_an_arena_loses_what_was_written_of_it() -> None:
 
 @pytest.mark.parametrize("error", [ConflictError("x"), GoneError("x"), RefusedError("x")])
 @story
-async def test_a_refused_write_is_counted_and_holds_up_nobody(error: KubeError) -> None:
+async def test_k13_a_refused_write_is_counted_by_reason_and_holds_up_nobody(error: KubeError) -> None:
     async with world() as here:
         here.server.failures = [error]
         for number in range(2):
