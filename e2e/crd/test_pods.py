@@ -1,4 +1,4 @@
-"""A podTemplate that is accepted makes pods that are accepted: nobody learns minutes later what could be said at once."""
+"""A podTemplate that is accepted makes pods that are accepted: nobody learns later what could be said at once."""
 
 from collections.abc import Iterator
 from typing import Any
