@@ -85,7 +85,7 @@ class Pod:
     def start(self) -> None:
         (self.folder / "model").mkdir()
         model = tiny_checkpoint(self.folder / "model")
-        pool = parse_pool(manifest(source={"local": {"path": str(model)}}, ram="8Mi", disk="16Mi", kv_memory="4Mi"))
+        pool = parse_pool(manifest(source={"local": {"path": str(model)}}, ram="32Mi", disk="64Mi", kv_memory="4Mi"))
         secret, live, keys = (str(self.folder / name) for name in ("secret", "settings", "tenants"))
         sidecar = SidecarPlacement("chat-0", HOST, self.ports["sidecar"], str(self.volume), secret, live, keys,
                                    str(self.disk), pool_auth_dir=str(self.folder / "auth"))  # fmt: skip

@@ -9,6 +9,7 @@ import pytest
 
 from pagoda_protocol.tenants import digest_secret
 from pagoda_runtime.files import POLL_SECONDS, KeyFileError, LiveFile, read_digest_key, read_pool_secret
+from tests.support.in_a_pod import mount
 
 
 @pytest.fixture
@@ -162,3 +163,18 @@ def test_a_live_file_that_is_bad_from_the_start_is_refused(tmp_path: Path) -> No
     path.write_text("{")
     with pytest.raises(ValueError):
         LiveFile(path, json.loads)
+
+
+def test_what_kubernetes_mounts_is_read_and_followed_through_its_links(tmp_path: Path) -> None:
+    pool = bytes(range(32))
+    mount(tmp_path / "secret", {"pool": pool, "digest": digest_secret(pool)})
+    assert read_pool_secret(tmp_path / "secret") == (pool, digest_secret(pool))
+    mount(tmp_path / "settings", {"a": b"one"})
+    file = LiveFile(tmp_path / "settings" / "a", str)
+    assert not file.refresh()
+    mount(tmp_path / "settings", {"a": b"two"})  # as long and as new as the former one
+    assert file.refresh()
+    assert file.value == "two"
+    (tmp_path / "settings" / "..data").unlink()
+    assert not file.refresh()
+    assert file.value == "two", "a mount that is being replaced takes nothing away"

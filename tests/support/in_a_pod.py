@@ -95,7 +95,8 @@ def mount(path: Path, content: Mapping[str, bytes], mode: int = 0o440) -> Path:
     version.chmod(0o755)
     for name, value in content.items():
         (version / name).write_bytes(value)
-        os.chown(version / name, 0, USER)
+        if os.geteuid() == 0:
+            os.chown(version / name, 0, USER)
         (version / name).chmod(mode)
     former = (path / "..data").readlink() if (path / "..data").is_symlink() else None
     (path / "..data_tmp").symlink_to(version.name)
