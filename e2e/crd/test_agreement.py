@@ -15,7 +15,7 @@ from pagoda_protocol.pool.spec import InferencePool, SpecError, parse_pool
 
 SPEC = version(load())["schema"]["openAPIV3Schema"]["properties"]["spec"]
 once = settings(
-    max_examples=100,
+    max_examples=60,
     deadline=None,
     derandomize=True,
     database=None,
