@@ -5,11 +5,12 @@ looked at again at once. A child that the API server refuses keeps no other chil
 quote the refusal.
 """
 
+import contextlib
 import datetime
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
@@ -114,16 +115,15 @@ class Reconciler:
     async def _bring_about(self, world: World, intent: Intent) -> Outcome:
         if intent.pool is None:
             return Outcome(world, intent.problems)
-        await self._send_secrets(world, intent.pool)
+        problems: list[Problem] = []
+        with _telling(problems, world):
+            await self._send_secrets(world, intent.pool)
         world = await with_namesakes(self._api, world, intent.children)
         todo, waiting = self._in_turn(world, plan(world.uid, intent.children, world.children))
-        problems = [Problem(SPEC, "NameClash", text) for text in todo.clashes]
+        problems += [Problem(SPEC, "NameClash", text) for text in todo.clashes]
         for action in todo.actions:
-            try:
+            with _telling(problems, world):
                 world = await self._do(world, action)
-            except (RefusedError, ForbiddenError, NotServedError) as error:
-                _log.warning("a child was refused %s", fields(namespace=world.namespace, pool=world.name, error=error))
-                problems.append(Problem(SPEC, f"Child{error.code}", quote(str(error))))
         return Outcome(world, tuple(problems), (*todo.leaving, *_replaced(todo)), waiting)
 
     def _in_turn(self, world: World, todo: Plan) -> tuple[Plan, str]:
@@ -201,6 +201,16 @@ class Reconciler:
         if (generation := live_generation(world)) is not None:
             self._fleet.expect(world.namespace, world.name, generation)
         return self._fleet
+
+
+@contextlib.contextmanager
+def _telling(problems: list[Problem], world: World) -> Iterator[None]:
+    """Note that a child is refused, and go on."""
+    try:
+        yield
+    except (RefusedError, ForbiddenError, NotServedError) as error:
+        _log.warning("a child was refused %s", fields(namespace=world.namespace, pool=world.name, error=error))
+        problems.append(Problem(SPEC, f"Child{error.code}", quote(str(error))))
 
 
 def _replaced(todo: Plan) -> tuple[str, ...]:

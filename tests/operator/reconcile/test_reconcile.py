@@ -274,13 +274,15 @@ class Refusing(Cluster):
     refused = "poddisruptionbudgets"
 
     async def send(self, request: Request) -> Answer:
-        if request.method == "PATCH" and self.refused in request.path:
+        if request.method != "GET" and self.refused in request.path:
             return Answer(403, {"kind": "Status", "message": "may not patch", "details": {"name": "x"}})
         return await super().send(request)
 
 
-async def test_a_child_that_is_refused_keeps_no_other_from_its_place_and_is_quoted(story: Story) -> None:
-    story.cluster = Refusing()
+@pytest.mark.parametrize("refused", ["poddisruptionbudgets", "secrets"])
+async def test_a_child_that_is_refused_keeps_no_other_from_its_place_and_is_quoted(story: Story, refused: str) -> None:
+    story.cluster = cluster = Refusing()
+    cluster.refused = refused
     story.cluster.pool(SPEC)
     story.restart()
     assert await story.reconcile() == UNREADY_SECONDS
