@@ -1,6 +1,8 @@
 """The tooling of the stories: whose cluster they run on, what `Cluster` offers, and that nothing is left behind."""
 
+import json
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -90,3 +92,27 @@ def test_places_share_no_address_port_device_or_file() -> None:
 def _program(cluster: Cluster, name: str) -> Path:
     folders = cluster.environment()["PATH"].split(os.pathsep)
     return next(Path(folder, name) for folder in folders if Path(folder, name).exists())
+
+
+def test_played_nodes_have_ready_pods_that_this_machine_answers_for(control_plane: Cluster) -> None:
+    with control_plane.namespace("played") as namespace, control_plane.fake_nodes(2) as nodes:
+        tolerations = [{"key": "kwok.x-k8s.io/node", "operator": "Exists"}]
+        limits = {"nvidia.com/gpu": "5"}  # of a node's eight: two pods need two nodes
+        container = {"name": "main", "image": "none", "resources": {"limits": limits}}
+        template = {"metadata": {"labels": {"app": "played"}}}
+        template["spec"] = {"containers": [container], "tolerations": tolerations}
+        spec = {"replicas": 2, "selector": {"matchLabels": {"app": "played"}}, "template": template}
+        metadata = {"name": "played", "namespace": namespace}
+        control_plane.apply(
+            json.dumps({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
+        )
+        control_plane.kubectl("rollout", "status", "deployment/played", "-n", namespace, "--timeout=50s")
+        pods = control_plane.kubectl_json("get", "pods", "-n", namespace)["items"]
+        assert {pod["spec"]["nodeName"] for pod in pods} == set(nodes)
+        assert all(pod["status"]["containerStatuses"][0]["containerID"].startswith("kwok://") for pod in pods)
+        if os.geteuid() == 0:
+            with socket.create_server(("0.0.0.0", 0)) as server:
+                for pod in pods:
+                    socket.create_connection((pod["status"]["podIP"], server.getsockname()[1]), timeout=5).close()
+        control_plane.kubectl("delete", "deployment", "played", "-n", namespace)
+        control_plane.kubectl("wait", "--for=delete", "pods", "--all", "-n", namespace, "--timeout=50s")

@@ -134,8 +134,8 @@ def test_no_pod_outgrows_its_memory_also_when_its_sidecar_starts_anew(pool: Runn
     cache, engine = (pool.get("pgp", pool.name)["spec"][part] for part in ("cache", "engine"))
     assert (cache["ram"]["size"], engine["resources"]["limits"]["memory"]) == ("128Mi", "2Gi")
     assert requested(pod, "memory") >= (2048 + 128) * MEBI
-    for number in range(4):  # more KV than the RAM tier holds
-        pool.ask("What is this about?", f"Chapter {number}. {RULES}")
+    for number in range(8):  # more KV than the RAM tier holds
+        pool.ask("What is this about?", f"Chapter {number}. {RULES}", max_tokens=1)
     before = memory_of(pod)
     _restart_sidecar(pool)
     pool.ask("Which bell rings thrice?", RULES)
