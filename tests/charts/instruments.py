@@ -48,8 +48,8 @@ def published() -> dict[str, frozenset[str]]:
     engine_settings: Any = SimpleNamespace(max_batch_tokens=1, max_sequences=1)
     EngineInstruments(recorder, engine_facts, engine_settings)
     for make in (
-        Measures, Counters, PoolCounters, RouterInstruments, OperatorInstruments, ScrapeInstruments, AnnotateInstruments,
-        PoolGauges,
+        Measures, Counters, PoolCounters, RouterInstruments, OperatorInstruments, ScrapeInstruments,
+        AnnotateInstruments, PoolGauges,
     ):  # fmt: skip
         make(recorder)
     return dict(recorder.series)
