@@ -241,13 +241,16 @@ class Scene:
 
 
 async def eventually(
-    holds: Callable[[], Any], seconds: float = PATIENCE_SECONDS, complaint: Callable[[], str] = lambda: ""
+    holds: Callable[[], Any],
+    seconds: float = PATIENCE_SECONDS,
+    complaint: Callable[[], str] = lambda: "",
+    every: float = POLL_SECONDS,
 ) -> None:
     """Wait until an asynchronous question is answered with something true."""
     end = time.monotonic() + seconds
     while not await holds():
         assert time.monotonic() < end, f"not within {seconds} s: {complaint()}"
-        await asyncio.sleep(POLL_SECONDS)
+        await asyncio.sleep(every)
 
 
 @contextlib.asynccontextmanager

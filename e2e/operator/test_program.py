@@ -11,7 +11,7 @@ from e2e.operator.doors import open_doors
 from e2e.operator.played import Scene, eventually, playing
 from e2e.operator.support import operator_identity, running_operator
 from pagoda_operator import names
-from pagoda_operator.kube.kinds import CHILDREN, POD, POOL
+from pagoda_operator.kube.kinds import CHILDREN, DEPLOYMENT, POD, POOL
 from pagoda_protocol.metrics import OPERATOR_API_CALLS, OPERATOR_LEADER
 from tests.operator.children.pools import MANAGED, manifest
 from tests.support.program import Program
@@ -63,11 +63,11 @@ async def seconds_to_all_children(scene: Scene, name: str) -> float:
     made["metadata"]["namespace"] = scene.namespace
     begin = time.monotonic()
     await scene.api.apply(POOL, made, manager="user")
-    while True:
-        router = await scene.api.list(CHILDREN[-1], scene.namespace, f"{names.POOL_LABEL}={name}")
-        if len(router[0]) == 2:  # Deployments come last
-            break
-        await asyncio.sleep(0.02)
+
+    async def has_its_routers_deployment() -> bool:  # the last of all
+        return await scene.api.get(DEPLOYMENT, scene.namespace, f"{name}-router") is not None
+
+    await eventually(has_its_routers_deployment, every=0.02)
     took = time.monotonic() - begin
     assert len(await versions(scene, f"{names.POOL_LABEL}={name}")) == NUM_CHILDREN
     return took

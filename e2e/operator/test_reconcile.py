@@ -198,8 +198,8 @@ async def _selects_as_before(scene: Scene, before: Json) -> bool:
     return found is not None and found["spec"]["selector"] == before["spec"]["selector"]
 
 
-async def test_scale_autoscaler_and_operator_do_not_fight(knowing: Cluster) -> None:
-    """K10, as far as it is about who owns a field: each number is written once, by the pool's scale, and stays."""
+async def test_k10_scale_autoscaler_and_operator_do_not_fight(knowing: Cluster) -> None:
+    """As far as it is about who owns a field: each number is written once, by the pool's scale, and stays."""
     async with playing(knowing, "scale") as scene:
         await settled(scene)
         autoscaler = {
@@ -259,8 +259,8 @@ def _path(scene: Scene, pool: str, subresource: str) -> str:
     return f"/apis/{POOL.api_version}/namespaces/{scene.namespace}/{POOL.plural}/{pool}/{subresource}"
 
 
-async def test_edits_at_one_time_lose_no_status_and_make_no_storm(knowing: Cluster) -> None:
-    """K14: people, autoscalers and labellers write to the pool and its children as fast as they can."""
+async def test_k14_edits_at_one_time_lose_no_status_and_make_no_storm(knowing: Cluster) -> None:
+    """People, autoscalers and labellers write to the pool and its children as fast as they can."""
     async with playing(knowing, "edits") as scene:
         await settled(scene)
         scene.calls.clear()
@@ -281,8 +281,8 @@ async def test_edits_at_one_time_lose_no_status_and_make_no_storm(knowing: Clust
         assert len(refused) <= 2 * num_edits, "each edit costs it a try or two"
 
 
-async def test_a_pool_is_gone_in_seconds_with_the_operator_down_and_everything_broken(knowing: Cluster) -> None:
-    """K12: deletion is the cluster's own matter; nothing of ours has a say in it."""
+async def test_k12_a_pool_is_gone_in_seconds_with_the_operator_down_and_everything_broken(knowing: Cluster) -> None:
+    """Deletion is the cluster's own matter; nothing of ours has a say in it."""
     async with playing(knowing, "deletion") as scene:
         broken = {**SPEC, "engine": {"image": "example.com/none:1", "resources": {"limits": {"memory": "2Gi"}}}}
         scene.kubelet.pending = True

@@ -1,4 +1,4 @@
-"""K9: whatever happens to a rollout and to the operator meanwhile, the status is never ahead of reality.
+"""Whatever happens to a rollout and to the operator meanwhile, the status is never ahead of reality.
 
 Every version of the pool's status is recorded as the API server sent it, and held against what the pods were then.
 """
@@ -119,7 +119,7 @@ async def num_serving(scene: Scene, image: str) -> int:
     return sum(pod["spec"]["containers"][0]["image"] == image for pod in pods)
 
 
-async def test_good_bad_and_edited_rollouts_and_a_rollback_are_told_as_they_are(knowing: Cluster) -> None:
+async def test_k9_good_bad_and_edited_rollouts_and_a_rollback_are_told_as_they_are(knowing: Cluster) -> None:
     async with playing(knowing, "rollout") as scene, recording(scene) as record:
         scene.kubelet.images[BAD] = PULL_FAILS
         scene.start()
@@ -149,7 +149,7 @@ async def test_good_bad_and_edited_rollouts_and_a_rollback_are_told_as_they_are(
         await record.check()
 
 
-async def test_operators_that_die_at_random_calls_never_say_more_than_is_true(knowing: Cluster) -> None:
+async def test_k9_operators_that_die_at_random_calls_never_say_more_than_is_true(knowing: Cluster) -> None:
     async with playing(knowing, "rollout-cut") as scene, recording(scene) as record:
         scene.kubelet.images[BAD] = PULL_FAILS
         killing = asyncio.create_task(scene.keep_killing(random.Random(5)))

@@ -264,7 +264,7 @@ WORDS = {
 
 
 @given(PODS, st.integers(1, 4), st.booleans(), st.integers(0, 4), st.lists(st.booleans(), max_size=2), st.booleans())
-def test_ready_is_never_ahead_of_reality(
+def test_k9_ready_is_never_ahead_of_reality(
     engines: list[tuple[bool, bool, str | None]],
     desired: int,
     seen: bool,

@@ -226,7 +226,7 @@ async def test_a_live_setting_keeps_the_pool_unready_until_every_engine_follows_
     assert story.cluster.condition("Ready") == ("True", "Serving")
 
 
-async def test_somebody_elses_write_in_between_ends_the_turn_quietly_and_nothing_is_lost(story: Story) -> None:
+async def test_k14_somebody_elses_write_in_between_ends_the_turn_quietly_and_nothing_is_lost(story: Story) -> None:
     await story.settle()
     story.edit(replicas=3)
 
