@@ -1,5 +1,6 @@
 """The conditions: a table of what can be, and what must never be said of it."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -166,6 +167,15 @@ CASES: dict[str, tuple[Evidence, dict[str, str]]] = {
         {"Ready": "False RoutersNotReady", "RoutingReady": "False CrashLoopBackOff",
          "Degraded": "True CrashLoopBackOff", "Progressing": "False PodsNotReady"},
     ),
+    "the routers are stuck while an engine crashes": (
+        evidence(engine=workload("engine", pod("e-0"), pod("e-1", ready=False, containers={"engine": CRASHING})),
+                 router=workload("router", pod("r-0", "router", ready=False), conditions=[STUCK])),
+        {"Ready": "False RolloutStuck", "Progressing": "False RolloutStuck", "Degraded": "True RolloutStuck",
+         "RoutingReady": "False RolloutStuck", **UNTOLD},
+    ),
+    "a new operator waits for its turn": (
+        evidence(waiting="they are made once pool models/other is ready"), {"Progressing": "True WaitingForTurn"},
+    ),
     "the routers roll": (
         evidence(router=workload("router", pod("r-0", "router", template=OLD), desired=1, updated=0)),
         {"Ready": "False RollingOut", "RoutingReady": "False RoutersNotReady", "Progressing": "True RollingOut"},
@@ -189,6 +199,13 @@ CASES: dict[str, tuple[Evidence, dict[str, str]]] = {
 def test_conditions(case: str) -> None:
     found, changes = CASES[case]
     assert short(found) == WELL | changes
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_reason_is_in_the_documentation(case: str) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "conditions.md").read_text("utf-8")
+    missing = {condition.reason for condition in judge(CASES[case][0]) if f"`{condition.reason}`" not in page}
+    assert not missing
 
 
 @pytest.mark.parametrize("case", CASES)
