@@ -14,6 +14,7 @@ from typing import Any
 from e2e.cluster.handle import Cluster
 from e2e.operator.played import PULL_FAILS, Scene, eventually, playing
 from pagoda_operator import names
+from pagoda_operator.kube.kinds import DEPLOYMENT
 
 Json = dict[str, Any]
 REPLICAS = 2
@@ -114,6 +115,22 @@ async def want(scene: Scene, image: str, **cache: Any) -> int:
     return int((await scene.pool("chat"))["metadata"]["generation"])
 
 
+async def let_the_deadline_pass(scene: Scene) -> None:
+    """Have the controller call the rollout stuck, by a shorter deadline than a pool can have."""
+    await scene.stop()
+    name = {"namespace": scene.namespace, "name": "chat-engine"}
+    spec = {"progressDeadlineSeconds": 1}
+    deployment = {"apiVersion": DEPLOYMENT.api_version, "kind": DEPLOYMENT.kind, "metadata": name, "spec": spec}
+    await scene.api.apply(DEPLOYMENT, deployment, manager="hurry")
+
+    async def is_stuck() -> bool:
+        found = await scene.api.get(DEPLOYMENT, scene.namespace, "chat-engine")
+        return found is not None and "ProgressDeadlineExceeded" in json.dumps(found["status"])
+
+    await eventually(is_stuck)
+    scene.start()
+
+
 async def num_serving(scene: Scene, image: str) -> int:
     pods = scene.kubelet.ready.values()
     return sum(pod["spec"]["containers"][0]["image"] == image for pod in pods)
@@ -137,6 +154,10 @@ async def test_k9_good_bad_and_edited_rollouts_and_a_rollback_are_told_as_they_a
 
         await want(scene, BAD)
         await scene.until("chat", "Degraded", "True", "ImagePullBackOff")
+        await let_the_deadline_pass(scene)
+        assert "no such image" in await scene.until("chat", "Degraded", "True", "RolloutStuck")
+        assert (await scene.condition("chat", "Ready"))[:2] == ("False", "RolloutStuck")
+        assert (await scene.condition("chat", "Progressing"))[:2] == ("False", "RolloutStuck")
         await want(scene, BETTER)  # back to what served before
         await scene.until("chat", "Ready", "True", "Serving")
         assert (await scene.condition("chat", "Degraded"))[0] == "False"
