@@ -1,5 +1,6 @@
 """What the API server accepts means the same to the parser, before and after defaults were filled in."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,13 @@ from pagoda_protocol.pool.spec import parse_pool
 from tests.protocol.pool.manifests import POD_TEMPLATE, changed, minimal
 
 EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def namespace(knowing: Cluster) -> Iterator[str]:
+    """A namespace for examples alone, whose names the other tests use too."""
+    with knowing.namespace("crd-examples") as name:
+        yield name
 
 
 def test_the_least_manifest_is_stored_with_every_default(pools: Pools) -> None:
@@ -48,13 +56,13 @@ def test_what_is_stored_means_what_was_sent(pools: Pools, manifest: dict[str, An
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=[path.stem for path in EXAMPLES])
-def test_an_example_is_applied_as_it_stands(knowing: Cluster, pools: Pools, example: Path) -> None:
-    place = ["--namespace", pools.namespace, "-f", str(example)]
+def test_an_example_is_applied_as_it_stands(knowing: Cluster, namespace: str, example: Path) -> None:
+    place = ["--namespace", namespace, "-f", str(example)]
     assert "(server dry run)" in knowing.kubectl("apply", "--dry-run=server", *place)
     assert "created" in knowing.kubectl("apply", *place)
     assert "unchanged" in knowing.kubectl("apply", *place)
     manifest = yaml.safe_load(example.read_text("utf-8"))
-    stored = knowing.kubectl_json("get", RESOURCE, manifest["metadata"]["name"], "--namespace", pools.namespace)
+    stored = knowing.kubectl_json("get", RESOURCE, manifest["metadata"]["name"], "--namespace", namespace)
     assert parse_pool(stored) == parse_pool(manifest)
 
 
