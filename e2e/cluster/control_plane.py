@@ -35,10 +35,14 @@ class ControlPlane:
             make_bridge(self._place)
         self._processes.start("etcd", self._programs / "etcd", *self._etcd())
         self._processes.start("kube-apiserver", self._programs / "kube-apiserver", *self._api_server())
-        if with_controllers:
-            for name, flags in zip(CONTROLLERS, (self._controller_manager(), self._scheduler()), strict=True):
-                self._processes.start(name, self._programs / name, *flags)
-        self._wait(with_controllers)
+        self._wait("the API server", "get", "--raw", "/readyz")
+        if not with_controllers:
+            return
+        # Only now: on a slow machine they would give up waiting for the API server, for good.
+        for name, flags in zip(CONTROLLERS, (self._controller_manager(), self._scheduler()), strict=True):
+            self._processes.start(name, self._programs / name, *flags)
+        # A controller's work: from here on namespaces can be used.
+        self._wait("the first service account", "get", "serviceaccount", "default", "-n", "default")
 
     def _etcd(self) -> list[str]:
         clients, peers = (f"http://{self._place.loopback}:{port}" for port in (ETCD_PORT, ETCD_PEERS_PORT))
@@ -64,6 +68,8 @@ class ControlPlane:
             *("--service-account-issuer", "https://kubernetes.default.svc"),
             *("--service-account-key-file", str(key("service-accounts"))),
             *("--service-account-signing-key-file", str(key("service-accounts"))),
+            # No endpoint may be a loopback address: then the Service `kubernetes` has none; only pods would miss it.
+            *(() if self._place.has_bridge else ("--endpoint-reconciler-type", "none")),
             # Node names resolve nowhere, so exec and logs must go by address.
             *("--kubelet-preferred-address-types", "InternalIP"),
             *("--kubelet-certificate-authority", str(crt("ca"))),
@@ -101,11 +107,8 @@ class ControlPlane:
             *("--bind-address", self._place.loopback, "--leader-elect=false"),
         ]
 
-    def _wait(self, with_controllers: bool) -> None:
-        wait_for(lambda: self._answers("get", "--raw", "/readyz"), "the API server", READY_SECONDS, self._what_it_said)
-        if with_controllers:  # a controller's work: namespaces can be used from here on
-            account = ("get", "serviceaccount", "default", "-n", "default")
-            wait_for(lambda: self._answers(*account), "the first service account", READY_SECONDS, self._what_it_said)
+    def _wait(self, what: str, *question: str) -> None:
+        wait_for(lambda: self._answers(*question), what, READY_SECONDS, self._what_it_said)
 
     def _answers(self, *arguments: str) -> bool:
         command = [str(self._programs / "kubectl"), "--kubeconfig", str(self._place.kubeconfig), *arguments]
