@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from e2e.cluster.handle import NodeCluster
+from e2e.cluster.handle import KubectlError, NodeCluster
 from pagoda_protocol.pool.quantities import parse_bytes
 
 ANSWER_SECONDS = 60.0
@@ -75,12 +75,19 @@ class RunningPool:
 
     def explain(self) -> str:
         """Return what one would ask of a pool that does not do what it should."""
-        kubectl, here = self.cluster.kubectl, ("-n", self.namespace)
-        told = [kubectl("describe", "pgp", self.name, *here), kubectl("get", "pods", "-o", "wide", *here)]
-        told.append(kubectl("get", "events", *here, "--sort-by=.lastTimestamp")[-3000:])
-        for pod in self.pods("engine"):
-            told.append(kubectl("logs", pod["metadata"]["name"], *here, "--all-containers", "--tail=20"))
-        return "\n".join(told)
+        questions = [
+            ("describe", "pgp", self.name),
+            ("get", "pods", "-o", "wide"),
+            ("get", "events", "--sort-by=.lastTimestamp"),
+            *(("logs", pod["metadata"]["name"], "--all-containers", "--tail=20") for pod in self.pods("engine")),
+        ]
+        return "\n".join(self._told(*question)[-4000:] for question in questions)
+
+    def _told(self, *question: str) -> str:
+        try:
+            return self.cluster.kubectl(*question, "-n", self.namespace)
+        except KubectlError as error:
+            return str(error)
 
 
 def post(url: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def test_engines_are_scheduled_by_the_gpus_that_nodes_have(installed: NodeCluste
         "apiVersion": "pagoda-kv.io/v1alpha1",
         "kind": "InferencePool",
         "metadata": {"name": "gpu", "namespace": namespace},
-        "spec": {"model": {"source": source}, "engine": engine},
+        "spec": {"model": {"source": source}, "engine": engine, "drainSeconds": 5},
     }
     installed.kubectl("apply", "-f", "-", input=json.dumps(manifest))
     pool = RunningPool(installed, namespace, "gpu")
@@ -94,7 +94,7 @@ def test_engines_are_scheduled_by_the_gpus_that_nodes_have(installed: NodeCluste
     installed.kubectl("patch", "pgp", "gpu", "-n", namespace, "--type=merge", "-p", json.dumps(enough))
     until(lambda: NODE_NAME in [_node_of(pod) for pod in pool.pods("engine")], "a node", 60, pool.explain)
     installed.kubectl("delete", "pgp", "gpu", "-n", namespace, "--timeout=60s")
-    until(lambda: not pool.pods("engine") and not pool.pods("router"), "no pods", 90, pool.explain)
+    until(lambda: not pool.pods("engine") and not pool.pods("router"), "no pods", 120, pool.explain)
 
 
 def test_an_applied_pool_becomes_ready_and_answers_through_its_service(pool: RunningPool) -> None:
