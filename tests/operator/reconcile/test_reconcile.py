@@ -161,6 +161,18 @@ async def test_ten_idle_minutes_of_an_operator_that_was_restarted_write_at_most_
     assert story.cluster.condition("Ready") == ("True", "Serving"), "nobody has said anything else"
 
 
+async def test_the_last_word_about_an_older_spec_is_worth_nothing_to_an_operator_that_has_just_started(
+    story: Story,
+) -> None:
+    await story.settle()
+    story.restart()
+    story.fleet.words = None
+    story.edit(cache={**SPEC["cache"], "idleSeconds": 5})  # type: ignore[dict-item]
+    await story.reconcile()
+    assert story.cluster.condition("Ready") == ("False", "NotProven")
+    assert story.cluster.condition("CacheReady") == ("Unknown", "NotProven")
+
+
 async def test_secrets_are_sent_again_now_and_then_and_never_read(story: Story) -> None:
     await story.settle()
     story.clock.now += 2000
