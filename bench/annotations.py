@@ -75,14 +75,14 @@ def run(quick: bool, folder: Path) -> Result:
         ):
             began = time.monotonic()
             cluster.apply("\n---\n".join(_pool(namespace, number, shape) for number in range(shape.num_pools)))
-            _wait(lambda: _num_annotated(cluster, namespace) == shape.num_pods, 60.0 + shape.num_pods)
+            _wait(lambda: _num_annotated(cluster, namespace) == shape.num_pods, 120.0 + shape.num_pods, operator)
             settled = time.monotonic() - began
             time.sleep(1.0)
             windows = {"steady": _measure(operator, shape.window_seconds)}
             changing.set()
             time.sleep(shape.window_seconds / 2)  # until all pods have said something new
             windows["changing"] = _measure(operator, shape.window_seconds)
-            _remove(cluster, namespace)
+            _remove(cluster, namespace, operator)
     return _result(shape, settled, windows)
 
 
@@ -165,16 +165,16 @@ def _cpu_seconds(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def _remove(cluster: Cluster, namespace: str) -> None:
+def _remove(cluster: Cluster, namespace: str, operator: Program) -> None:
     """Delete the pools while nodes still play: pods of a node that is gone would stay for long."""
     cluster.kubectl("delete", "pgp", "--all", "-n", namespace)
-    _wait(lambda: not cluster.kubectl("get", "pods", "-n", namespace, "-o", "name").strip(), 300.0)
+    _wait(lambda: not cluster.kubectl("get", "pods", "-n", namespace, "-o", "name").strip(), 300.0, operator)
 
 
-def _wait(holds: Callable[[], bool], seconds: float) -> None:
+def _wait(holds: Callable[[], bool], seconds: float, operator: Program) -> None:
     end = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < end, f"it did not come about within {seconds:.0f} s"
+        assert time.monotonic() < end, f"it did not come about within {seconds:.0f} s\n{operator.log_end()}"
         time.sleep(1.0)
 
 

@@ -23,6 +23,7 @@ import yaml
 from e2e.cluster.handle import Cluster
 from e2e.crd.pools import install
 from e2e.operator.support import CHART, RELEASE, operator_identity, running_operator
+from pagoda_cli.doctor.command import Request, examined
 from pagoda_operator.names import ENGINE_PORT, SIDECAR_PORT
 
 PATIENCE_SECONDS = 60.0
@@ -85,14 +86,9 @@ class Scene:
         self.kubectl("patch", "pod", name, "--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
 
     def doctor(self, kubeconfig: Path | None = None) -> tuple[int, list[tuple[str, str]]]:
-        """Run it; return its exit status, and code and text of each finding."""
-        command = [sys.executable, "-m", "pagoda_cli", "doctor", "--json", "--namespace", self.namespace]
-        command += ["--kubeconfig", str(kubeconfig or self.cluster.kubeconfig)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        assert done.stdout, done.stderr
-        document = json.loads(done.stdout)
-        assert done.returncode == document["status"]
-        return done.returncode, [(each["code"], _text(each)) for each in document["findings"]]
+        """Examine; return the exit status, and code and text of each finding."""
+        report = examined(Request(self.namespace, kubeconfig or self.cluster.kubeconfig, None, as_json=True))
+        return report.status, [(each.code, f"{each.place}: {each.seen}") for each in report.findings]
 
     def until_found(self, code: str, *words: str) -> str:
         """Wait until the doctor says it; return the finding."""
@@ -113,11 +109,6 @@ class Scene:
 
 def _status(container: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": container["name"], "image": container["image"], "imageID": "", **state}
-
-
-def _text(finding: Mapping[str, Any]) -> str:
-    place = finding["object"]
-    return f"{place['kind']} {place['namespace']}/{place['name']}: {finding['seen']}"
 
 
 def until(holds: Callable[[], Any], complaint: Callable[[], str], seconds: float = PATIENCE_SECONDS) -> Any:
@@ -349,6 +340,16 @@ def test_somebody_with_few_rights_is_told_which_are_missing_and_what_was_found_a
     assert "PGD024" in [code for code, _ in found]
     assert "PGD020" in [code for code, _ in found]  # what may be seen is seen
     assert status == 2
+
+
+def test_the_command_prints_what_was_found_and_ends_with_its_severity(scene: Scene) -> None:
+    command = [sys.executable, "-m", "pagoda_cli", "doctor", "--json", "--namespace", scene.namespace]
+    command += ["--kubeconfig", str(scene.cluster.kubeconfig)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    document = json.loads(done.stdout)
+    assert done.returncode == document["status"] == 2, done.stderr
+    assert document["cluster"].startswith("https://")
+    assert document["findings"]
 
 
 def test_a_cluster_that_is_not_there_is_said_at_once(scene: Scene, tmp_path: Path) -> None:
