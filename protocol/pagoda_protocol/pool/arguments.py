@@ -134,7 +134,7 @@ def engine_command(pool: InferencePool, placement: EnginePlacement, python: str 
 
 
 def drain_command(pool: InferencePool, placement: EnginePlacement, python: str = "python") -> Command:
-    """Return the command that drains a running engine from beside it, and ends when it has drained or the time is up."""
+    """Return the command that drains a running engine from beside it; it ends once drained or when the time is up."""
     flags: dict[str, str | int | None] = {
         "--port": placement.port,
         "--secret-dir": placement.secret_dir,
