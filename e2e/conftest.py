@@ -1,12 +1,11 @@
 """The clusters of the stories, each started when the first story asks for it and gone with the session."""
 
-import os
 from collections.abc import Iterator
 
 import pytest
 
-from e2e.cluster import chosen, part_images
-from e2e.cluster.handle import Cluster, NodeCluster
+from e2e.cluster import chosen
+from e2e.cluster.handle import Cluster
 
 
 @pytest.fixture(scope="session")
@@ -22,13 +21,3 @@ def control_plane(api_server: Cluster) -> Cluster:
     if not api_server.has_controllers:
         pytest.skip("KUBEBUILDER_ASSETS gives an API server alone, and this story needs controllers")
     return api_server
-
-
-@pytest.fixture(scope="session")
-def node_cluster() -> Iterator[NodeCluster]:
-    """A real cluster whose node has the images of all parts."""
-    if os.geteuid() != 0:
-        pytest.skip("a node needs root")
-    with chosen.with_node() as cluster:
-        cluster.image_bytes.update(part_images.import_all(cluster.node))
-        yield cluster

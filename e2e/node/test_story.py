@@ -140,6 +140,9 @@ def test_no_pod_outgrows_its_memory_also_when_its_sidecar_starts_anew(pool: Runn
     _restart_sidecar(pool)
     pool.ask("Which bell rings thrice?", RULES)
     after = memory_of(pod)
+    print(
+        f"peak of the pod's memory before and after: {before.peak_bytes} and {after.peak_bytes} of {after.limit_bytes}"
+    )
     assert after.limit_bytes == requested(pod, "memory"), "requests and limits of memory are the same"
     assert before.peak_bytes <= after.peak_bytes < after.limit_bytes
     assert (before.num_at_limit, after.num_at_limit) == (0, 0)
@@ -170,7 +173,7 @@ def test_a_deleted_pool_leaves_nothing(pool: RunningPool) -> None:
     cluster.kubectl("delete", "pgp", pool.name, *here, "--timeout=20s")
     owned = (
         "deployments,statefulsets,services,configmaps,secrets,serviceaccounts,roles,rolebindings,"
-        "poddisruptionbudgets,networkpolicies,persistentvolumeclaims"
+        "poddisruptionbudgets,networkpolicies"
     )
 
     def left() -> str:
@@ -180,6 +183,9 @@ def test_a_deleted_pool_leaves_nothing(pool: RunningPool) -> None:
     until(lambda: not left(), "no children", 20, left)
     seconds = pod["spec"]["terminationGracePeriodSeconds"] + 20
     until(lambda: not pool.pods("engine") + pool.pods("router") + pool.pods("memcached"), "no pods", seconds, left)
+    claims = ("get", "pvc", *here, "-o", "name")
+    own = "persistentvolumeclaim/environment\n"  # the namespace's
+    until(lambda: cluster.kubectl(*claims) == own, "no claim of a disk", 20, lambda: cluster.kubectl(*claims))
 
 
 def test_helm_test_is_green_and_takes_its_pool_with_it(installed: NodeCluster) -> None:
