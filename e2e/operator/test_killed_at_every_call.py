@@ -33,7 +33,7 @@ from pagoda_runtime.metrics import Metrics
 from tests.support.kube_faults import Dying, Killed
 
 AT_ONCE = 4
-SETTLE_SECONDS = 120.0
+SETTLE_SECONDS = 240.0
 SETTLED_CONDITIONS = 6
 NAME = "chat"
 NAMESPACE = Kind("v1", "Namespace", "namespaces", namespaced=False)
@@ -109,17 +109,18 @@ class Operator:
         api, fleet = Api(Dying(self._way, dies_at)), Fleet(ScrapeInstruments(Metrics()))
         self._reconciler = Reconciler(api, IMAGES, PolicyPeers({}, {}), fleet, PoolGauges(Metrics()))
 
-    async def work_until(self, is_done: Callable[[], Awaitable[bool]], namespace: str) -> None:
-        end = time.monotonic() + SETTLE_SECONDS
+    async def work_until_nothing_lacks(self, lacking: Callable[[], Awaitable[list[str]]], namespace: str) -> None:
+        """Reconcile until that writes nothing and `lacking` names nothing."""
+        end, lacks = time.monotonic() + SETTLE_SECONDS, ["an end to its writes"]
         while time.monotonic() < end:
             before = self._way.num_writes
             with contextlib.suppress(UnreachableError):  # a busy machine's; the queue would try again as well
                 await self._reconciler.reconcile(namespace, NAME)
                 if self._way.num_writes == before:
-                    if await is_done():
+                    if not (lacks := await lacking()):
                         return
                     await asyncio.sleep(0.2)
-        raise TimeoutError("the operator came to no end")
+        raise TimeoutError(f"the operator came to no end, there lacks: {lacks}")
 
 
 class Recording:
@@ -147,17 +148,25 @@ def _essence(child: dict[str, Any]) -> dict[str, Any]:
     return {"labels": metadata["labels"], "owners": owners, "data": data} | kept
 
 
+def differences(wanted: Any, found: Any, path: str = "") -> list[str]:
+    """Where the two differ, a line each."""
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        keys = sorted(wanted.keys() | found.keys())
+        return [line for key in keys for line in differences(wanted.get(key), found.get(key), f"{path}/{key}")]
+    return [] if wanted == found else [f"{path}: {wanted!r}, not {found!r}"]
+
+
 async def settled(world: World, namespace: str) -> dict[str, Any]:
     """Let an operator without faults work to its end; return what then is there."""
     operator = Operator(world)
 
-    async def is_told() -> bool:
-        state = await world.state(namespace)
-        pool = await world.story.get(POOL, namespace, NAME)
+    async def lacking() -> list[str]:
+        state, pool = await world.state(namespace), await world.story.get(POOL, namespace, NAME)
         assert pool is not None
-        return bool(state["observed"][0] == pool["metadata"]["generation"] and len(state["conditions"]) >= 6)
+        is_told = state["observed"][0] == pool["metadata"]["generation"]
+        return [] if is_told and len(state["conditions"]) >= SETTLED_CONDITIONS else ["a status"]
 
-    await operator.work_until(is_told, namespace)
+    await operator.work_until_nothing_lacks(lacking, namespace)
     return await world.state(namespace)
 
 
@@ -168,16 +177,16 @@ async def killed_at(world: World, number: int, edit: dict[str, Any] | None, want
             await settled(world, namespace)
             await world.set_spec(namespace, edit)
         operator, has_died = Operator(world, number), False
+
+        async def lacking() -> list[str]:
+            return differences(wanted, await world.state(namespace))
+
         try:
-
-            async def is_settled() -> bool:
-                return await world.state(namespace) == wanted
-
-            await operator.work_until(is_settled, namespace)
+            await operator.work_until_nothing_lacks(lacking, namespace)
         except Killed:
             has_died = True
         seals = await world.seals(namespace)
-        await Operator(world).work_until(is_settled, namespace)
+        await Operator(world).work_until_nothing_lacks(lacking, namespace)
         now = await world.seals(namespace)
         assert {name: now.get(name) for name in seals} == seals, "a Secret was made anew"
         return has_died
