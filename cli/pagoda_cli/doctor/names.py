@@ -31,7 +31,7 @@ OPERATOR_RIGHTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
     ("", "pods", ("get", "list", "watch", "patch")),
     ("", "secrets", ("create", "delete")),
-    ("events.k8s.io", "events", ("create", "patch")),
+    ("events.k8s.io", "events", ("create",)),
 )
 # … and in its own, for the Lease of its name.
 LEASE_VERBS = ("get", "update")

@@ -31,7 +31,7 @@ def check_pods(snapshot: Snapshot) -> Iterable[Finding]:
 
 def _pod(snapshot: Snapshot, pod: Manifest) -> Iterable[Finding]:
     scheduled = condition(pod, "PodScheduled")
-    if scheduled.get("status") == "False":
+    if scheduled.get("status") == "False" and not _containers(pod):
         yield Finding("PGD040", place_of(pod), f"{scheduled.get('reason')}: {scheduled.get('message')}")
         return
     found = [finding for status in _containers(pod) for finding in _container(pod, status)]
