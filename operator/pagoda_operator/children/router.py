@@ -23,6 +23,7 @@ from pagoda_operator.children.objects import (
 from pagoda_protocol.pool.arguments import RouterPlacement, router_command
 from pagoda_protocol.pool.spec import InferencePool
 
+_START_SECONDS = 120  # a starved node takes its time to start a process; until then nobody asks whether it hangs
 _FORGET_SECONDS = 5  # until the last node has stopped sending new connections
 _EXIT_SECONDS = 5
 _REVISION_LABEL = "pod-template-hash"
@@ -103,6 +104,7 @@ def _container(pool: InferencePool, owner: Owner, image: str, places: tuple[volu
         sizes.router(),
         places,
         ports=[container_port(port, names.ROUTER_PORT)],
+        startupProbe=http_probe(port, "/health", 2, _START_SECONDS // 2),
         readinessProbe=http_probe(port, "/ready", 2, 2),
         livenessProbe=http_probe(port, "/health", 10, 6, terminationGracePeriodSeconds=_EXIT_SECONDS),
         lifecycle={"preStop": {"sleep": {"seconds": _FORGET_SECONDS}}},
