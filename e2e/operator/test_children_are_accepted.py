@@ -71,13 +71,17 @@ def dry_run(cluster: Cluster, manifests: list[Json]) -> list[Json]:
 
 
 def lost(wanted: Any, stored: Any, path: str = "") -> list[str]:
-    """Return the paths at which what is stored is not what was sent, as text; what was added is no loss."""
+    """Return the paths at which what is stored is not what was sent, as text; what was added is no loss.
+
+    A false is stored by leaving it out.
+    """
     if isinstance(wanted, dict) and isinstance(stored, dict):
         return [where for key in wanted for where in lost(wanted[key], stored.get(key), f"{path}.{key}")]
     if isinstance(wanted, list) and isinstance(stored, list) and len(wanted) == len(stored):
         pairs = zip(wanted, stored, strict=True)
         return [where for index, pair in enumerate(pairs) for where in lost(*pair, f"{path}[{index}]")]
-    return [] if wanted == stored else [f"{path}: {wanted!r} is stored as {stored!r}"]
+    is_kept = wanted == stored or (wanted is False and stored is None)
+    return [] if is_kept else [f"{path}: {wanted!r} is stored as {stored!r}"]
 
 
 def test_the_api_server_stores_every_child_of_every_pool_as_it_was_sent(control_plane: Cluster, namespace: str) -> None:

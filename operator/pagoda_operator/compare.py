@@ -34,7 +34,7 @@ _DEFAULTS = {"protocol": "TCP", "apiVersion": "v1"}  # filled in also inside wha
 # Fields without a third state: the API server drops them at their zero.
 _ZERO_IS_ABSENT = {
     "readOnly", "hostNetwork", "hostPID", "hostIPC", "publishNotReadyAddresses", "initialDelaySeconds",
-    "minReadySeconds",
+    "minReadySeconds", "paused",
 }  # fmt: skip
 
 

@@ -59,6 +59,7 @@ def deployment(pool: InferencePool, owner: Owner, images: Images) -> Manifest:
             "type": "RollingUpdate",
             "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable},
         },
+        "paused": False,  # somebody's pause would hold every later rollout up
         "progressDeadlineSeconds": progress_seconds(pool),
     }
     return part_manifest("apps/v1", "Deployment", owner, names.ENGINE, spec=spec)

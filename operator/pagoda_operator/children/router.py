@@ -34,6 +34,7 @@ def deployment(pool: InferencePool, owner: Owner, images: Images) -> Manifest:
     spec = {
         **workload_spec(owner, names.ROUTER, pool.routing.replicas, _template(pool, owner, images.router)),
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+        "paused": False,  # somebody's pause would hold every later rollout up
         "progressDeadlineSeconds": progress_seconds(pool),  # a router is ready only once an engine is
     }
     return part_manifest("apps/v1", "Deployment", owner, names.ROUTER, spec=spec)
