@@ -104,11 +104,16 @@ class Pod:
                     in_a_pod(command.argv, writable), env={**POD_ENVIRONMENT, **command.environment}, stderr=log
                 )
             if name == "sidecar":  # its startup probe holds the engine back
-                wait_until(lambda: ask(self.ports["sidecar"], "/ready")[0] == 200, SECONDS, "the sidecar's probe")
+                wait_until(lambda: self.ask("sidecar", "/ready")[0] == 200, SECONDS, "the sidecar's probe")
+
+    def ask(self, name: str, path: str) -> tuple[int, dict[str, Any]]:
+        """Ask one of the programs, which must not have ended."""
+        assert self.processes[name].poll() is None, f"the {name} has ended"
+        return ask(self.ports[name], path)
 
     def proof(self) -> dict[str, str]:
         """What the engine has shown of its tiers."""
-        return (ask(self.ports["engine"], "/ready")[1].get("proof") or {}).get("tiers") or {}
+        return (self.ask("engine", "/ready")[1].get("proof") or {}).get("tiers") or {}
 
     def complete(self, key: str) -> int:
         body = {"model": "test-model", "prompt": "the the the", "max_tokens": 4}

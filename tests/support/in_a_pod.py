@@ -19,14 +19,16 @@ from pathlib import Path
 import pytest
 
 USER = 65532
+_CHECKOUT = Path(__file__).resolve().parent.parent.parent
 POD_ENVIRONMENT = {"PATH": os.environ.get("PATH", ""), "PYTHONDONTWRITEBYTECODE": "1", "LANG": "C.UTF-8"}
 
 # $1: the user, $2: the number of folders that may be written, then these, then the command. A mount namespace of its
 # own, so that nothing of this reaches the machine. Where the interpreter lies in a home that only its owner may enter,
-# that home is opened, in there: it gets a new root folder with the same content.
+# that home is opened, in there: it gets a new root folder with the same content. A checkout in /tmp is carried over by a
+# file descriptor into the empty one.
 _SCRIPT = """
 set -eu
-user=$1; number=$2; shift 2
+user=$1; checkout=$2; number=$3; shift 3
 while [ "$number" -gt 0 ]; do mount --bind "$1" "$1"; shift; number=$((number - 1)); done
 if [ "$(stat -c %a /root)" = 700 ]; then
   mount -t tmpfs -o mode=755 tmpfs /mnt
@@ -39,7 +41,13 @@ if [ "$(stat -c %a /root)" = 700 ]; then
   umount -R /mnt
   mount -o remount,ro /root
 fi
+exec 9<"$checkout"
 mount -t tmpfs -o mode=1777 tmpfs /tmp
+case "$checkout" in /tmp/*)
+  mkdir -p "$checkout"
+  mount --no-canonicalize --bind /proc/self/fd/9 "$checkout"
+esac
+exec 9<&-
 mount -o remount,bind,ro /dev/shm
 mount -o remount,bind,ro /
 cd /
@@ -49,7 +57,7 @@ exec setpriv --reuid "$user" --regid "$user" --groups "$user" --inh-caps=-all --
 
 def in_a_pod(argv: Sequence[str], writable: Sequence[Path]) -> list[str]:
     """Return the command that runs `argv` so; its process id is the program's."""
-    flags = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _SCRIPT, "in-a-pod", str(USER)]
+    flags = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _SCRIPT, "in-a-pod", str(USER), str(_CHECKOUT)]
     return [*flags, str(len(writable)), *map(str, writable), *argv]
 
 
