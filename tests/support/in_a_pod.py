@@ -22,10 +22,10 @@ USER = 65532
 _CHECKOUT = Path(__file__).resolve().parent.parent.parent
 POD_ENVIRONMENT = {"PATH": os.environ.get("PATH", ""), "PYTHONDONTWRITEBYTECODE": "1", "LANG": "C.UTF-8"}
 
-# $1: the user, $2: the number of folders that may be written, then these, then the command. A mount namespace of its
-# own, so that nothing of this reaches the machine. Where the interpreter lies in a home that only its owner may enter,
-# that home is opened, in there: it gets a new root folder with the same content. A checkout in /tmp is carried over by a
-# file descriptor into the empty one.
+# $1: the user, $2: the checkout, $3: the number of folders that may be written, then these, then the command. A mount
+# namespace of its own, so that nothing of this reaches the machine. Where the interpreter lies in a home that only its
+# owner may enter, that home is opened, in there: it gets a new root folder with the same content. A checkout in /tmp is
+# carried over into the empty one by a file descriptor.
 _SCRIPT = """
 set -eu
 user=$1; checkout=$2; number=$3; shift 3
@@ -57,8 +57,8 @@ exec setpriv --reuid "$user" --regid "$user" --groups "$user" --inh-caps=-all --
 
 def in_a_pod(argv: Sequence[str], writable: Sequence[Path]) -> list[str]:
     """Return the command that runs `argv` so; its process id is the program's."""
-    flags = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _SCRIPT, "in-a-pod", str(USER), str(_CHECKOUT)]
-    return [*flags, str(len(writable)), *map(str, writable), *argv]
+    flags = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _SCRIPT, "in-a-pod"]
+    return [*flags, str(USER), str(_CHECKOUT), str(len(writable)), *map(str, writable), *argv]
 
 
 @cache
