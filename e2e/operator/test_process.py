@@ -10,6 +10,7 @@ import pytest
 
 from e2e.cluster.handle import Cluster, KubectlError
 from e2e.operator.support import operator_identity, running_operator
+from pagoda_operator.kube.fence import EXIT_STATUS
 from pagoda_operator.names import STATUS_MANAGER
 from tests.support.program import Program
 
@@ -71,7 +72,8 @@ class Scene:
     def keep_running(self) -> None:
         """Start it again if it has ended, as a kubelet would: a starved API server makes a leader end itself."""
         process = self.operator.process
-        if process is not None and process.poll() is not None:
+        if process is not None and (status := process.poll()) is not None:
+            assert status == EXIT_STATUS, f"it ended with {status}:\n{self.operator.log_end()}"
             self.operator.start()
         until(self.leads)
 
@@ -149,7 +151,8 @@ def test_an_idle_minute_writes_nothing(scene: Scene) -> None:
         if scene.leads() and scene.operator.pid == pid:
             break
         scene.keep_running()  # it ended meanwhile, so the minute says nothing
-    assert scene.leads()
+    else:
+        pytest.fail(f"it never led for a minute:\n{scene.operator.log_end()}")
     assert scene.writes() == before
 
 

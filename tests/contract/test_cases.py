@@ -9,7 +9,10 @@ ROOT = Path(__file__).parents[2]
 TABLE = (ROOT / "docs" / "cases.md").read_text("utf-8")
 ROWS = [line for line in TABLE.splitlines() if re.match(r"\| [EK]\d+", line)]
 NODES = re.findall(r"`([\w/]+\.py)::(\w+)`", TABLE)
-MUST_HOLD = (*range(1, 8), *range(13, 18), 21, 22, 24, 25, 27, 28, 29, 30)
+MUST_HOLD = (
+    {f"E{number}" for number in (*range(1, 8), *range(13, 18), 21, 22, 24, 25, 27, 28, 29, 30)}
+    | {f"K{number}" for number in (5, 8, 9, 10, 12, 13, 14)}
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(("path", "name"), NODES)
@@ -19,8 +22,7 @@ def test_a_test_that_the_table_names_exists(path: str, name: str) -> None:
 
 
 def test_every_case_that_must_hold_has_a_test() -> None:
-    found = cases_of_rows()
-    assert {f"E{number}" for number in MUST_HOLD} | {"K5"} <= found
+    assert cases_of_rows() >= MUST_HOLD
 
 
 def test_every_case_that_a_test_names_is_in_the_table() -> None:

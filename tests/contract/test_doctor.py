@@ -12,7 +12,7 @@ from pagoda_cli.doctor import names
 from pagoda_cli.doctor.secrets import needed_secrets
 from pagoda_operator import names as operator_names
 from pagoda_operator.children import Owner, render_secrets
-from pagoda_operator.process import RESYNC_SECONDS
+from pagoda_operator.reconcile import SECRETS_SECONDS, UNREADY_SECRETS_SECONDS
 from pagoda_protocol.pool.spec import parse_pool
 from tests.cli.doctor.healthy import UID, children, pool
 
@@ -81,6 +81,6 @@ def test_the_chart_labels_its_operator_as_the_doctor_looks_for_it() -> None:
         assert flag in operator
 
 
-def test_the_page_says_the_resync_as_it_is() -> None:
-    assert RESYNC_SECONDS == 600
-    assert "within its resync of ten minutes" in made.render()
+def test_the_page_says_when_a_secret_comes_back_as_it_is() -> None:
+    assert (SECRETS_SECONDS, UNREADY_SECRETS_SECONDS) == (1800, 120)
+    assert "within half an hour, in two minutes while the pool is not ready" in made.render()

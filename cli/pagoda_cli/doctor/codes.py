@@ -75,8 +75,8 @@ CODES: Mapping[str, Code] = {
         "See PGD010 to PGD015; else the operator's log says what fails."),
     "PGD022": Code(_E, "a Secret that a pool needs is missing",
         "Pods that mount it do not start.",
-        "Create it; a Secret that the operator makes comes back within its resync of ten minutes, or when the operator "
-        "restarts."),
+        "Create it; one that the operator makes comes back within half an hour, in two minutes while the pool is not "
+        "ready, or when the operator restarts."),
     "PGD023": Code(_E, "a Secret lacks a key that a pool needs",
         "What reads the key does not work: tiers stay off, or callers are refused.",
         "Add the key; docs/manifest.md says what each Secret holds."),
