@@ -55,6 +55,11 @@ class Evidence:
         """All parts."""
         return (self.engine, self.router, *([self.memcached] if self.memcached else []))
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all parts have the pods they are to have, and these answer."""
+        return all(workload.is_complete for workload in self.workloads)
+
 
 @dataclass(frozen=True)
 class Outcome:

@@ -97,20 +97,20 @@ class Reconciler:
         intent = intend(world, self._images, self._peers)
         try:
             outcome = await self._bring_about(world, intent)
-            is_ready = await self._tell(outcome, intent)
+            is_settled = await self._tell(outcome, intent)
         except ConflictError as error:
             _log.debug("somebody else was first %s", fields(namespace=namespace, pool=name, error=error))
             return CONFLICT_SECONDS
         except GoneError as error:
             _log.debug("something went meanwhile %s", fields(namespace=namespace, pool=name, error=error))
             return LEAVING_SECONDS
-        if is_ready:
+        if is_settled:
             self._turns.leave((namespace, name))
         if outcome.pending:
             return LEAVING_SECONDS
         if outcome.waiting:
             return TURN_SECONDS
-        return None if is_ready else UNREADY_SECONDS
+        return None if is_settled else UNREADY_SECONDS
 
     async def _bring_about(self, world: World, intent: Intent) -> Outcome:
         if intent.pool is None:
@@ -135,7 +135,9 @@ class Reconciler:
             return todo, ""
         holder = "/".join(self._turns.holder or ())
         rest = tuple(action for action in todo.actions if action not in rolling)
-        return replace(todo, actions=rest), f"the operator wants other pods; they are made once pool {holder} is ready"
+        return replace(
+            todo, actions=rest
+        ), f"the operator wants other pods; they are made once pool {holder} is complete"
 
     async def _send_secrets(self, world: World, pool: InferencePool) -> None:
         key, now = (world.namespace, world.name), self._clock()
@@ -165,7 +167,10 @@ class Reconciler:
         return world
 
     async def _tell(self, outcome: Outcome, intent: Intent) -> bool:
-        """Write the status if it says something new, and events for what has turned; return whether all is ready."""
+        """Write the status if it says something new, and events for what has turned.
+
+        Return whether the pool is ready and complete: it also serves while its memcached nodes start, empty.
+        """
         world = outcome.world
         before = world.pool.get("status") or {}
         model = intent.pool.model.name if intent.pool is not None else None
@@ -178,7 +183,7 @@ class Reconciler:
             await self._api.apply(POOL, manifest, manager=names.STATUS_MANAGER, subresource="status")
             await self._announce(world, before, status)
         self._gauges.show(world.namespace, world.name, status["conditions"])
-        return _is_ready(status)
+        return _is_ready(status) and evidence.is_complete
 
     async def _announce(self, world: World, before: Manifest, status: Manifest) -> None:
         for turn in transitions(before, status):

@@ -375,6 +375,26 @@ async def test_a_new_operators_images_roll_one_serving_pool_at_a_time(story: Sto
     assert sidecar_of(story.cluster, "other") == "example.com/sidecar:2"
 
 
+async def test_a_new_memcached_image_empties_one_pools_cache_at_a_time(story: Story) -> None:
+    await story.settle()
+    story.cluster.pool(SPEC, "other")
+    await story.reconciler.reconcile(NAMESPACE, "other")
+    story.cluster.run_controllers()
+    await story.reconciler.reconcile(NAMESPACE, "other")
+
+    story.restart(replace(IMAGES, memcached="example.com/memcached:2"))
+    assert await story.reconcile() == UNREADY_SECONDS
+    assert story.cluster.condition("Ready") == ("True", "Serving"), "a pool serves without its memcached nodes"
+    assert await story.reconciler.reconcile(NAMESPACE, "other") == TURN_SECONDS
+    assert memcached_of(story.cluster, "chat") == "example.com/memcached:2"
+    assert memcached_of(story.cluster, "other") == IMAGES.memcached
+
+    story.cluster.run_controllers()
+    assert await story.reconcile() is None
+    await story.reconciler.reconcile(NAMESPACE, "other")
+    assert memcached_of(story.cluster, "other") == "example.com/memcached:2"
+
+
 async def test_what_a_user_asks_for_waits_for_no_turn_and_a_pool_that_goes_leaves_its_own(story: Story) -> None:
     await story.settle()
     story.cluster.pool(SPEC, "other")
@@ -401,6 +421,11 @@ async def test_what_a_user_asks_for_waits_for_no_turn_and_a_pool_that_goes_leave
 def sidecar_of(cluster: Cluster, pool: str) -> str:
     spec = cluster.named("deployments", f"{pool}-engine")["spec"]["template"]["spec"]
     return str(spec["initContainers"][0]["image"])
+
+
+def memcached_of(cluster: Cluster, pool: str) -> str:
+    spec = cluster.named("statefulsets", f"{pool}-memcached")["spec"]["template"]["spec"]
+    return str(spec["containers"][0]["image"])
 
 
 async def test_conditions_are_shown_as_metrics_until_the_pool_is_gone(story: Story) -> None:
