@@ -3,14 +3,20 @@
 import json
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from e2e.cluster import chosen, clusters
+from e2e.charts import prometheus_kinds
+from e2e.cluster import binaries, chosen, clusters
 from e2e.cluster.handle import Cluster, KubectlError
 from e2e.cluster.place import Place, place
 from e2e.cluster.processes import Processes
+from e2e.crd import inference_extension
+
+PREPARE_SECONDS = 240.0
 
 
 def test_a_service_account_has_its_own_rights_and_no_others(control_plane: Cluster) -> None:
@@ -20,10 +26,11 @@ def test_a_service_account_has_its_own_rights_and_no_others(control_plane: Clust
         control_plane.kubectl("create", "role", "reader", *rights, "-n", namespace)
         given = ("--role=reader", f"--serviceaccount={namespace}:reader")
         control_plane.kubectl("create", "rolebinding", "reader", *given, "-n", namespace)
-        reader = Cluster(control_plane.service_account_kubeconfig(namespace, "reader"), control_plane.programs)
-        assert reader.kubectl_json("get", "configmap", "kube-root-ca.crt")["kind"] == "ConfigMap"
-        with pytest.raises(KubectlError, match="secrets is forbidden"):
-            reader.kubectl("get", "secrets")
+        identity = control_plane.service_account_kubeconfig(namespace, "reader")
+        with Cluster(identity, control_plane.programs) as reader:
+            assert reader.kubectl_json("get", "configmap", "kube-root-ca.crt")["kind"] == "ConfigMap"
+            with pytest.raises(KubectlError, match="secrets is forbidden"):
+                reader.kubectl("get", "secrets")
 
 
 def test_what_is_applied_is_there_until_its_namespace_goes(control_plane: Cluster) -> None:
@@ -47,12 +54,14 @@ def test_a_context_that_nobody_allowed_is_refused_and_one_that_is_named_is_not(
     control_plane.kubectl("--kubeconfig", str(path), "config", "rename-context", "pagoda-e2e", "production")
     control_plane.kubectl("--kubeconfig", str(path), "config", "use-context", "production")
     asked = {"KUBECONFIG": str(path)}
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     refused = pytest.raises(chosen.RefusedContextError, match=r"'production'.*PAGODA_E2E_CONTEXTS=production")
     with refused, chosen.api_server(asked):
         pass
     with chosen.api_server(asked | {"PAGODA_E2E_CONTEXTS": "other,production"}) as cluster:
         assert cluster.kubeconfig == path
         assert "default" in cluster.kubectl("get", "namespaces")
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_users_own_etcd_and_api_server_are_enough_and_nothing_stays(control_plane: Cluster, tmp_path: Path) -> None:
@@ -68,7 +77,28 @@ def test_a_users_own_etcd_and_api_server_are_enough_and_nothing_stays(control_pl
         assert Processes(state).names() == ["etcd", "kube-apiserver"]
         cluster.kubectl("create", "configmap", "some")
         assert cluster.kubectl_json("get", "configmap", "some")["metadata"]["name"] == "some"
+        assert (cluster.scratch / "kube-cache").exists()
     assert not state.exists()
+    assert not cluster.scratch.exists()
+
+
+def test_the_files_of_a_handle_go_with_it_whatever_happened_and_never_what_it_was_given(tmp_path: Path) -> None:
+    given = tmp_path / "kubeconfig"
+    given.touch()
+    cluster = Cluster(given)
+    (cluster.scratch / "token").touch()
+    with pytest.raises(RuntimeError, match="a story failed"), cluster:
+        raise RuntimeError("a story failed")
+    assert not cluster.scratch.exists()
+    assert given.exists()
+
+
+def test_prepare_fetches_all_that_stories_take_from_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    subprocess.run([sys.executable, "-m", "e2e.cluster", "prepare"], timeout=PREPARE_SECONDS, check=True)
+    monkeypatch.setenv("GOPROXY", "off")
+    assert (binaries.kwok_source() / "kustomize").is_dir()
+    assert prometheus_kinds.prometheus_kinds().count("kind: CustomResourceDefinition") == 3
+    assert inference_extension.crd_file().is_file()
 
 
 def test_a_killed_run_is_cleared_away_by_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:

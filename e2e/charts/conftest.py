@@ -11,17 +11,20 @@ from e2e.cluster import chosen, clusters
 from e2e.cluster.handle import Cluster, KubectlError
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def bare_cluster() -> Iterator[Cluster]:
-    """A control plane that knows no InferencePool: one of its own, unless KUBECONFIG names one to use."""
+    """A control plane that knows no InferencePool: one of its own, unless KUBECONFIG names one to use.
+
+    It is gone before other stories measure anything.
+    """
     if os.environ.get("KUBECONFIG"):
         with chosen.api_server() as cluster:
             if knows_the_kind(cluster):
                 pytest.skip(f"these stories install and remove {KIND}, which is there already")
             yield cluster
         return
-    with clusters.claimed() as where:
-        yield Cluster(where.kubeconfig, clusters.up(where))
+    with clusters.claimed() as where, Cluster(where.kubeconfig, clusters.up(where)) as cluster:
+        yield cluster
 
 
 @pytest.fixture
@@ -32,7 +35,7 @@ def releases(bare_cluster: Cluster) -> Iterator[Releases]:
     made.remove()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def monitored_cluster(bare_cluster: Cluster) -> Cluster:
     """The same with the kinds of Prometheus' operator."""
     bare_cluster.apply(prometheus_kinds())

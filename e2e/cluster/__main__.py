@@ -2,9 +2,13 @@
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+from e2e.charts import prometheus_kinds
+from e2e.crd import inference_extension
 
 from . import binaries, clusters, debian
 from .place import INDICES_OF_TESTS, MOST_CLUSTERS, SHARED_INDEX, place
@@ -50,6 +54,8 @@ def _build(_: argparse.Namespace) -> None:
 
 def _prepare(_: argparse.Namespace) -> None:
     """Leave alone what the user brings; see chosen.py."""
+    if shutil.which("go") is not None:
+        _fetch_modules()
     if os.environ.get("KUBECONFIG"):
         return
     if not os.environ.get("KUBEBUILDER_ASSETS"):
@@ -57,6 +63,13 @@ def _prepare(_: argparse.Namespace) -> None:
         binaries.kwok()
     if os.geteuid() == 0:
         debian.install(debian.NODE_TOOLS)
+
+
+def _fetch_modules() -> None:
+    """Have Go's cache hold what stories read from modules, so that none of them waits for the network."""
+    binaries.kwok_source()
+    binaries.module(prometheus_kinds.MODULE)
+    inference_extension.crd_file()
 
 
 def _up(arguments: argparse.Namespace) -> None:

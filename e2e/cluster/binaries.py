@@ -8,6 +8,7 @@ import contextlib
 import fcntl
 import hashlib
 import io
+import json
 import lzma
 import os
 import re
@@ -80,11 +81,12 @@ def kwok() -> Path:
 
 def kwok_source() -> Path:
     """Return the folder of kwok's module, which has the stages that it plays."""
-    answer = _run("go", "mod", "download", "-json", f"{KWOK_MODULE}@{KWOK_VERSION}", seconds=DOWNLOAD_SECONDS)
-    found = re.search(r'"Dir": "([^"]+)"', answer)
-    if found is None:
-        raise BuildError(f"go does not say where {KWOK_MODULE} lies")
-    return Path(found[1])
+    return Path(module(f"{KWOK_MODULE}@{KWOK_VERSION}")["Dir"])
+
+
+def module(path_and_version: str) -> dict[str, str]:
+    """Return what Go says of a module (`Dir`, `Sum`, …), which is in its cache then, downloaded now if need be."""
+    return dict(json.loads(_run("go", "mod", "download", "-json", path_and_version, seconds=DOWNLOAD_SECONDS)))
 
 
 def seed(packed: Path) -> None:

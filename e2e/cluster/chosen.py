@@ -28,12 +28,14 @@ class RefusedContextError(Exception):
 def api_server(environment: Mapping[str, str] = os.environ) -> Iterator[Cluster]:
     """Give a cluster of which at least the API server is real."""
     if environment.get("KUBECONFIG"):
-        yield _existing(environment)
+        with _existing(environment) as cluster:
+            yield cluster
         return
     assets = environment.get("KUBEBUILDER_ASSETS")
     with clusters.claimed() as where:
         programs = clusters.up(where, Path(assets) if assets else None)
-        yield Cluster(where.kubeconfig, programs, has_controllers=not assets, fake_pods=where.fake_pods)
+        with Cluster(where.kubeconfig, programs, not assets, where.fake_pods) as cluster:
+            yield cluster
 
 
 @contextlib.contextmanager
@@ -42,16 +44,18 @@ def with_node() -> Iterator[NodeCluster]:
     with clusters.claimed() as where:
         programs = clusters.up(where, with_node=True)
         node = Node(where, programs)
-        yield NodeCluster(where.kubeconfig, programs, fake_pods=where.fake_pods, node=node)
+        with NodeCluster(where.kubeconfig, programs, fake_pods=where.fake_pods, node=node) as cluster:
+            yield cluster
 
 
-def _existing(environment: Mapping[str, str]) -> Cluster:
-    cluster = Cluster(Path(environment["KUBECONFIG"]))
-    context = cluster.kubectl("config", "current-context").strip()
-    allowed = ALLOWED | set(environment.get("PAGODA_E2E_CONTEXTS", "").split(","))
-    if context not in allowed:
-        raise RefusedContextError(
-            f"KUBECONFIG's context is {context!r}. The stories install CRDs and delete what they made; if that may be "
-            f"done there, say so: PAGODA_E2E_CONTEXTS={context}"
-        )
-    return cluster
+@contextlib.contextmanager
+def _existing(environment: Mapping[str, str]) -> Iterator[Cluster]:
+    with Cluster(Path(environment["KUBECONFIG"])) as cluster:
+        context = cluster.kubectl("config", "current-context").strip()
+        allowed = ALLOWED | set(environment.get("PAGODA_E2E_CONTEXTS", "").split(","))
+        if context not in allowed:
+            raise RefusedContextError(
+                f"KUBECONFIG's context is {context!r}. The stories install CRDs and delete what they made; if that may "
+                f"be done there, say so: PAGODA_E2E_CONTEXTS={context}"
+            )
+        yield cluster

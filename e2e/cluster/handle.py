@@ -4,12 +4,13 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
 
@@ -26,7 +27,7 @@ class KubectlError(Exception):
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster that answers."""
+    """A cluster that answers. Used as a context, it ends by removing its files, tokens among them."""
 
     kubeconfig: Path
     # A folder with kubectl; None: it is on PATH.
@@ -37,6 +38,12 @@ class Cluster:
     fake_pods: str = "10.199.0.0/16"
     # Files of this session alone: kubeconfigs of service accounts, the clients' caches.
     scratch: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="pagoda-cluster-")))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self.scratch, ignore_errors=True)
 
     def kubectl(self, *arguments: str, input: str | None = None, timeout: float = CALL_SECONDS) -> str:
         """Run kubectl and return what it printed; KubectlError has what it complained of."""
