@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = ("protocol", "runtime", "sidecar", "engine", "router", "cli")
+PARTS = ("protocol", "runtime", "sidecar", "engine", "router", "operator", "cli")
 
 
 @pytest.fixture(scope="module")
