@@ -22,7 +22,7 @@ from e2e.cluster.handle import Cluster
 from e2e.operator.support import operator_identity, transport_of
 from pagoda_operator.children import Images, PolicyPeers
 from pagoda_operator.kube.api import Api
-from pagoda_operator.kube.errors import UnreachableError
+from pagoda_operator.kube.errors import FailedError, UnreachableError
 from pagoda_operator.kube.kinds import CHILDREN, POOL, SECRET, Kind
 from pagoda_operator.kube.transport import Answer, Request, Transport
 from pagoda_operator.pool_gauges import PoolGauges
@@ -114,7 +114,7 @@ class Operator:
         end, lacks = time.monotonic() + SETTLE_SECONDS, ["an end to its writes"]
         while time.monotonic() < end:
             before = self._way.num_writes
-            with contextlib.suppress(UnreachableError):  # a busy machine's; the queue would try again as well
+            with contextlib.suppress(UnreachableError, FailedError):  # busy machines; the queue tries again too
                 await self._reconciler.reconcile(namespace, NAME)
                 if self._way.num_writes == before:
                     if not (lacks := await lacking()):

@@ -7,6 +7,7 @@ from pagoda_operator import names
 from pagoda_operator.changes import Key
 from pagoda_operator.compare import Manifest
 from pagoda_operator.intents import Intent, live_data
+from pagoda_operator.kube.errors import FailedError
 from pagoda_operator.pods import Problem
 from pagoda_operator.proofs import Report, Reports
 from pagoda_operator.workloads import Workload, read_workload
@@ -72,6 +73,8 @@ class Outcome:
     """What time sees to, a sentence each."""
     waiting: str = ""
     """What waits for its turn."""
+    failure: FailedError | None = None
+    """What the API server failed at, which is one of the problems."""
 
 
 def gather(outcome: Outcome, intent: Intent, report_of: ReportOf) -> Evidence:

@@ -1,8 +1,8 @@
 """One pool, from what is observed to what is wanted: observe, plan, apply, tell. Any trigger, the same function.
 
 Every write rests on the version that was observed. When somebody else was first (409), nothing more is written: it is
-looked at again at once. A child that the API server refuses keeps no other child from its place; the pool's conditions
-quote the refusal.
+looked at again at once. A child that the API server refuses, or fails at, keeps no other child from its place; the
+pool's conditions quote what it said.
 """
 
 import contextlib
@@ -24,6 +24,7 @@ from pagoda_operator.intents import Intent, intend, owner_of
 from pagoda_operator.kube.api import Api
 from pagoda_operator.kube.errors import (
     ConflictError,
+    FailedError,
     ForbiddenError,
     GoneError,
     KubeError,
@@ -88,6 +89,7 @@ class Reconciler:
         """Do all that can be done now; return after how many seconds to look again, None: when something happens.
 
         Raises:
+            FailedError: the API server failed at a child; all else is done, and told.
             KubeError: the API server cannot be reached or read; nothing is known, so nothing was told.
         """
         world = await observe(self._api, namespace, name)
@@ -106,6 +108,8 @@ class Reconciler:
             return LEAVING_SECONDS
         if is_settled:
             self._turns.leave((namespace, name))
+        if outcome.failure is not None:
+            raise outcome.failure  # to be tried again soon, and less and less often
         if outcome.pending:
             return LEAVING_SECONDS
         if outcome.waiting:
@@ -115,16 +119,20 @@ class Reconciler:
     async def _bring_about(self, world: World, intent: Intent) -> Outcome:
         if intent.pool is None:
             return Outcome(world, intent.problems)
-        problems: list[Problem] = []
-        with _telling(problems, world):
+        refusals: list[KubeError] = []
+        with _noting(refusals, world):
             await self._send_secrets(world, intent.pool)
         world = await with_namesakes(self._api, world, intent.children)
         todo, waiting = self._in_turn(world, plan(world.uid, intent.children, world.children))
-        problems += [Problem(SPEC, "NameClash", text) for text in todo.clashes]
         for action in todo.actions:
-            with _telling(problems, world):
+            with _noting(refusals, world):
                 world = await self._do(world, action)
-        return Outcome(world, tuple(problems), (*todo.leaving, *_replaced(todo)), waiting)
+        problems = (
+            *(Problem(SPEC, "NameClash", text) for text in todo.clashes),
+            *(Problem(SPEC, f"Child{error.code}", quote(str(error))) for error in refusals),
+        )
+        failure = next((error for error in refusals if isinstance(error, FailedError)), None)
+        return Outcome(world, problems, (*todo.leaving, *_replaced(todo)), waiting, failure)
 
     def _in_turn(self, world: World, todo: Plan) -> tuple[Plan, str]:
         """Leave out what only a new operator wants and replaces pods that serve, while another pool has the turn."""
@@ -209,13 +217,13 @@ class Reconciler:
 
 
 @contextlib.contextmanager
-def _telling(problems: list[Problem], world: World) -> Iterator[None]:
+def _noting(refusals: list[KubeError], world: World) -> Iterator[None]:
     """Note that a child is refused, and go on."""
     try:
         yield
-    except (RefusedError, ForbiddenError, NotServedError) as error:
+    except (RefusedError, ForbiddenError, NotServedError, FailedError) as error:
         _log.warning("a child was refused %s", fields(namespace=world.namespace, pool=world.name, error=error))
-        problems.append(Problem(SPEC, f"Child{error.code}", quote(str(error))))
+        refusals.append(error)
 
 
 def _replaced(todo: Plan) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """Whose pods roll for the operator's own sake: after an upgrade of it, one pool at a time.
 
 A pool that serves waits until the one before it is ready again and all its parts are complete, memcached too, whose new
-nodes are empty though Ready does not ask for them. So an upgrade whose pods do not come up stops at the first pool. What
-a user asks for waits for nobody, nor does a pool that is not ready: it may be just what it needs.
+nodes are empty though Ready does not ask for them. So an upgrade whose pods do not come up stops at the first pool.
+What a user asks for waits for nobody, nor does a pool that is not ready: it may be just what it needs.
 """
 
 Key = tuple[str, str]  # namespace and name of a pool

@@ -1,7 +1,8 @@
 """What the API server, or the way to it, can answer other than yes.
 
 KubeError
-├── UnreachableError   nobody's: no answer in time, or "not now" (429, 5xx); the same call may work later
+├── UnreachableError   nobody's: no answer in time, or "not now" (429); the same call may work later
+├── FailedError        the API server's, or its webhooks' (5xx): may be of this call alone, and may pass
 ├── ConflictError      somebody else's write came first (409): observe again, then decide again
 ├── RefusedError       ours or the user's: the object is not valid (400, 413, 422); the message names the field
 ├── ForbiddenError     whoever granted our rights (401, 403); the message names the right
@@ -24,6 +25,12 @@ class UnreachableError(KubeError):
     """There was no answer, or one that says "later". Whether the call took effect is not known."""
 
     code = "Unreachable"
+
+
+class FailedError(KubeError):
+    """The API server answered that it could not do it. Whether the call took effect is not known."""
+
+    code = "Failed"
 
 
 class ConflictError(KubeError):
@@ -75,4 +82,4 @@ def _kind_of(status: int, document: Mapping[str, Any]) -> type[KubeError]:
         return GoneError
     if status == 404 and not details.get("name"):
         return NotServedError  # "404 page not found", or a Status that names no object
-    return _BY_STATUS.get(status, UnreachableError)
+    return _BY_STATUS.get(status, FailedError if status >= 500 else UnreachableError)

@@ -53,9 +53,9 @@ def status(code: int, reason: str, name: str = "a", **more: Any) -> Answer:
         (status(413, "RequestEntityTooLarge"), errors.RefusedError),
         (status(422, "Invalid"), errors.RefusedError),
         (status(429, "TooManyRequests"), errors.UnreachableError),
-        (status(500, "InternalError"), errors.UnreachableError),
-        (Answer(503, {}), errors.UnreachableError),
-        (status(504, "Timeout"), errors.UnreachableError),
+        (status(500, "InternalError"), errors.FailedError),
+        (Answer(503, {}), errors.FailedError),
+        (status(504, "Timeout"), errors.FailedError),
     ],
 )
 async def test_each_refusal_has_its_kind_and_its_message(answer: Answer, error: type[errors.KubeError]) -> None:
@@ -219,7 +219,7 @@ async def test_an_answer_that_is_no_json_is_told_by_its_status() -> None:
         return web.Response(status=502, text="<html>")
 
     async with http_server(handle) as url, transport_to(url) as transport:
-        with pytest.raises(errors.UnreachableError, match="answered 502"):
+        with pytest.raises(errors.FailedError, match="answered 502"):
             await Api(transport).get(POD, "default", "a")
 
 

@@ -9,7 +9,7 @@ from aiohttp import web
 from kubernetes.aio.client import Configuration
 
 from pagoda_operator.kube import lines as module
-from pagoda_operator.kube.errors import ForbiddenError, GoneError, UnreachableError
+from pagoda_operator.kube.errors import FailedError, ForbiddenError, GoneError, UnreachableError
 from pagoda_operator.kube.lines import KubeLines
 from pagoda_runtime.web import serving
 
@@ -79,7 +79,7 @@ async def test_a_line_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -
             await read(lines)
 
 
-@pytest.mark.parametrize(("status", "error"), [(403, ForbiddenError), (410, GoneError), (500, UnreachableError)])
+@pytest.mark.parametrize(("status", "error"), [(403, ForbiddenError), (410, GoneError), (500, FailedError)])
 async def test_a_refusal_is_the_error_of_its_status(status: int, error: type[Exception]) -> None:
     async def door(_: web.Request) -> web.StreamResponse:
         return web.Response(status=status)

@@ -10,7 +10,7 @@ import pytest
 from pagoda_operator import names
 from pagoda_operator.children import Images
 from pagoda_operator.kube.api import Api
-from pagoda_operator.kube.errors import UnreachableError
+from pagoda_operator.kube.errors import FailedError, UnreachableError
 from pagoda_operator.kube.transport import Answer, Request
 from pagoda_operator.pool_gauges import PoolGauges
 from pagoda_operator.proofs import Report
@@ -284,10 +284,11 @@ class Refusing(Cluster):
     """Refuses to take a kind."""
 
     refused = "poddisruptionbudgets"
+    status_code = 403
 
     async def send(self, request: Request) -> Answer:
         if request.method != "GET" and self.refused in request.path:
-            return Answer(403, {"kind": "Status", "message": "may not patch", "details": {"name": "x"}})
+            return Answer(self.status_code, {"kind": "Status", "message": "may not patch", "details": {"name": "x"}})
         return await super().send(request)
 
 
@@ -301,6 +302,42 @@ async def test_a_child_that_is_refused_keeps_no_other_from_its_place_and_is_quot
     assert story.cluster.named("deployments", "chat-engine")
     assert story.cluster.condition("Degraded") == ("True", "ChildForbidden")
     assert "may not patch" in json.dumps(story.cluster.status)
+
+
+@pytest.mark.parametrize("refused", ["poddisruptionbudgets", "secrets", "serviceaccounts"])
+@pytest.mark.parametrize("status", [500, 504])
+async def test_a_child_whose_admission_fails_keeps_no_other_from_its_place_and_is_tried_again_by_the_queue(
+    story: Story, refused: str, status: int
+) -> None:
+    story.cluster = cluster = Refusing()
+    cluster.refused, cluster.status_code = refused, status
+    story.cluster.pool(SPEC)
+    story.restart()
+    with pytest.raises(FailedError, match="may not patch"):
+        await story.reconcile()
+    assert story.cluster.named("deployments", "chat-engine")
+    assert story.cluster.condition("Degraded") == ("True", "ChildFailed")
+    assert story.cluster.condition("Ready") == ("False", "ChildFailed")
+    assert "may not patch" in json.dumps(story.cluster.status)
+
+    cluster.refused = "nothing"
+    assert await story.reconcile() == UNREADY_SECONDS
+    story.cluster.run_controllers()
+    assert await story.reconcile() is None
+    assert story.cluster.condition("Degraded") == ("False", "NoProblem")
+
+
+async def test_what_the_api_server_fails_to_read_is_told_to_the_queue_and_leaves_the_status_alone(story: Story) -> None:
+    await story.settle()
+    before, send = copy.deepcopy(story.cluster.status), story.cluster.send
+
+    async def fail(request: Request) -> Answer:
+        return Answer(500, {}) if request.path.endswith("/pods") else await send(request)
+
+    story.cluster.send = fail  # type: ignore[method-assign]
+    with pytest.raises(FailedError):
+        await story.reconcile()
+    assert story.cluster.status == before
 
 
 async def test_an_object_that_has_to_be_made_anew_is_deleted_and_then_made(story: Story) -> None:
