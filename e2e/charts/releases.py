@@ -15,6 +15,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 CHART = REPOSITORY / "charts" / "pagoda"
 KIND_CHART = REPOSITORY / "charts" / "pagoda-crds"
 [PREVIOUS, *_] = sorted((REPOSITORY / "tests" / "charts" / "previous").glob("pagoda-*.tgz"), reverse=True)
+# What has to be said to any release; what is given besides wins.
+LEAST = ("--values", str(CHART / "ci" / "default-values.yaml"))
 VALUE_SETS = sorted((CHART / "ci").glob("*-values.yaml"))
 KIND = "inferencepools.pagoda-kv.io"
 # Pods of an operator are held to what the chart promises.
@@ -55,11 +57,12 @@ class Releases:
     def install(self, name: str, namespace: str, *options: str, chart: Path = CHART) -> str:
         """Install a chart and return what Helm printed."""
         self._made.append((name, namespace))
-        return self.cluster.helm("install", name, str(chart), "--namespace", namespace, *options)
+        least = () if chart == KIND_CHART else LEAST
+        return self.cluster.helm("install", name, str(chart), "--namespace", namespace, *least, *options)
 
     def upgrade(self, name: str, namespace: str, *options: str, chart: Path = CHART) -> str:
-        """Upgrade to a chart, with the values given and no others."""
-        given = ("--namespace", namespace, "--reset-values", *options)
+        """Upgrade to a chart, with the least values and those given, no others."""
+        given = ("--namespace", namespace, "--reset-values", *LEAST, *options)
         return self.cluster.helm("upgrade", name, str(chart), *given)
 
     def uninstall(self, name: str, namespace: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from e2e.charts.releases import CHART
+from e2e.charts.releases import CHART, LEAST
 from e2e.cluster import binaries
 
 PROMETHEUS = tuple(f"monitoring.coreos.com/v1/{kind}" for kind in ("ServiceMonitor", "PodMonitor", "PrometheusRule"))
@@ -46,7 +46,7 @@ def render(
 def rendered_text(*options: str, name: str = "first", apis: tuple[str, ...] = PROMETHEUS, chart: Path = CHART) -> str:
     """Return the same as Helm prints it, which is quicker."""
     capabilities = [option for api in apis for option in ("--api-versions", api)]
-    return helm("template", name, str(chart), "--namespace", "system", *capabilities, *options)
+    return helm("template", name, str(chart), "--namespace", "system", *capabilities, *LEAST, *options)
 
 
 def of_kind(manifests: list[Manifest], *kinds: str) -> list[Manifest]:

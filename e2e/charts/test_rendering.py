@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from e2e.charts.releases import CHART, KIND_CHART, VALUE_SETS
-from e2e.charts.rendered import PROMETHEUS, helm, of_kind, operator_container, render
+from e2e.charts.rendered import PROMETHEUS, RefusedError, helm, of_kind, operator_container, render
 
 
 @pytest.mark.parametrize("values", VALUE_SETS, ids=lambda path: path.stem)
@@ -55,8 +55,17 @@ def test_images_come_from_the_registry_given_and_by_digest_where_one_is_given() 
     assert test["spec"]["containers"][0]["image"] == operator["image"]
     assert test["spec"]["imagePullSecrets"] == [{"name": "mirror"}]
     version = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))["appVersion"]
-    plain = operator_container(render("--set", "images.registry="))
-    assert plain["image"] == f"pagoda-operator:{version}"
+    plain = operator_container(render("--set", "images.registry=localhost:5000/mine"))
+    assert plain["image"] == f"localhost:5000/mine/pagoda-operator:{version}"
+
+
+def test_where_images_are_pulled_from_has_to_be_said_once_or_for_each() -> None:
+    with pytest.raises(
+        RefusedError, match=r"images\.registry is not set.*--set images\.registry=registry\.example\.com"
+    ):
+        render("--set", "images.registry=")
+    each = ",".join(f"images.{part}.registry=own" for part in ("operator", "engine", "sidecar", "router"))
+    assert operator_container(render("--set", f"images.registry=,{each}"))["image"].startswith("own/pagoda-operator:")
 
 
 @pytest.mark.parametrize("kind", PROMETHEUS)
@@ -110,7 +119,9 @@ def test_long_names_that_differ_only_in_their_end_stay_two() -> None:
 
 def test_the_chart_can_be_part_of_another_one(tmp_path: Path) -> None:
     (tmp_path / "Chart.yaml").write_text("apiVersion: v2\nname: umbrella\nversion: 1.0.0\n", "utf-8")
-    (tmp_path / "values.yaml").write_text("global: {theirs: 1}\npagoda: {operator: {replicas: 3}}\n", "utf-8")
+    (tmp_path / "values.yaml").write_text(
+        "global: {theirs: 1}\npagoda: {images: {registry: own}, operator: {replicas: 3}}\n", "utf-8"
+    )
     (tmp_path / "charts").mkdir()
     (tmp_path / "charts" / "pagoda").symlink_to(CHART)
     (tmp_path / "charts" / "pagoda-crds").symlink_to(KIND_CHART)

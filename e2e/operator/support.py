@@ -17,6 +17,7 @@ import yaml
 from kubernetes.aio import config
 from kubernetes.aio.client import Configuration
 
+from e2e.charts.releases import LEAST
 from e2e.cluster.handle import Cluster
 from pagoda_operator.kube.transport import KubeTransport
 from pagoda_protocol.pool.arguments import Command
@@ -111,7 +112,7 @@ def api_server_address(identity: Identity) -> tuple[str, int]:
 
 
 def _rendered(cluster: Cluster, namespace: str, flags: Sequence[str]) -> list[dict[str, Any]]:
-    text = cluster.helm("template", RELEASE, str(CHART), "--namespace", namespace, *flags)
+    text = cluster.helm("template", RELEASE, str(CHART), "--namespace", namespace, *LEAST, *flags)
     return [document for document in yaml.safe_load_all(text) if document]
 
 

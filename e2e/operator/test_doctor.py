@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 import yaml
 
+from e2e.charts.releases import LEAST
 from e2e.cluster.handle import Cluster
 from e2e.crd.pools import install
 from e2e.operator.support import CHART, RELEASE, operator_identity, running_operator
@@ -174,7 +175,7 @@ def _answering(scene: Scene, address: str, port: int, door: int) -> Iterator[Non
 def _operators_deployment(cluster: Cluster, namespace: str) -> dict[str, Any]:
     """The chart's Deployment; the process that works under its Lease runs beside the cluster."""
     values = ("--set", "watch.scope=Namespaces", "--set", f"watch.namespaces={{{namespace}}}")
-    text = cluster.helm("template", RELEASE, str(CHART), "--namespace", namespace, *values)
+    text = cluster.helm("template", RELEASE, str(CHART), "--namespace", namespace, *LEAST, *values)
     made = [document for document in yaml.safe_load_all(text) if document and document["kind"] == "Deployment"]
     return dict(made[0])
 

@@ -66,8 +66,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* The reference of an image: (dict "root" $ "part" "engine"). */}}
 {{- define "pagoda.image" -}}
 {{- $image := index .root.Values.images .part -}}
-{{- $registry := $image.registry | default .root.Values.images.registry -}}
+{{- $unset := printf "images.registry is not set: build Pagoda's images and push them to a registry (images/README.md), then say which, as in --set images.registry=registry.example.com/pagoda; it is needed for images.%s" .part -}}
+{{- $registry := $image.registry | default .root.Values.images.registry | required $unset -}}
 {{- $tag := $image.tag | default .root.Chart.AppVersion -}}
-{{- $place := ternary (printf "%s/%s" $registry $image.repository) $image.repository (ne $registry "") -}}
+{{- $place := printf "%s/%s" $registry $image.repository -}}
 {{- ternary (printf "%s@%s" $place $image.digest) (printf "%s:%s" $place $tag) (ne $image.digest "") -}}
 {{- end -}}
