@@ -7,6 +7,7 @@
 Rules: a renewal counts from the moment before it was sent, never from its answer. Every call has a deadline below the
 time between two tries, so a call that hangs can't hide that time passes. Every write carries the version that was read:
 of two candidates that see the same free Lease one is refused. Whoever finds another holder in the Lease ends at once.
+A Lease that is gone is made anew by its holder; others wait for as long as for a holder that shows no life.
 """
 
 import asyncio
@@ -103,10 +104,9 @@ class Election:
     async def _try_to_acquire(self) -> float | None:
         """Return None when this process leads, else the seconds until the next try."""
         lease = await self._read()
-        if lease is not None:
-            free_in = self._sight.free_in(lease, self._terms, self._clock())
-            if free_in > 0:
-                return min(free_in, self._terms.retry)
+        free_in = self._sight.free_in(self._terms, self._clock())
+        if free_in > 0:
+            return min(free_in, self._terms.retry)
         return None if await self._write(lease) else self._terms.retry
 
     async def _renew(self) -> None:
@@ -120,6 +120,8 @@ class Election:
         lease = await self._api.get(LEASE, self._namespace, self._name)
         if lease is not None:
             self._sight.see(lease, self._clock())
+        else:
+            self._sight.see_none(self._clock())
         if self._sight.holder not in (before, self._identity, ""):
             _log.info("another one leads %s", fields(holder=self._sight.holder))
         return lease

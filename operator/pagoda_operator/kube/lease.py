@@ -1,7 +1,8 @@
 """What a Lease says and what a candidate writes into it. Pure: clocks and calls are elsewhere.
 
 A candidate never compares its clock with the holder's: it notes when, on its own clock, it saw the record change last,
-and the Lease is free when nothing changed for as long as the holder promised to renew it.
+and the Lease is free when nothing changed for as long as the holder promised to renew it. A Lease that somebody deleted
+ends no promise: its holder may not know yet. Only who has never seen a holder takes a Lease that is not there for free.
 """
 
 import datetime
@@ -40,22 +41,29 @@ class Sight:
     def __init__(self) -> None:
         self._record: tuple[object, ...] | None = None
         self._since = 0.0
+        self._promised: float | None = None
         self.holder = ""
 
     def see(self, lease: Mapping[str, Any], now: float) -> None:
         """Take what was read at `now`."""
         spec = lease.get("spec") or {}
-        record = (spec.get("holderIdentity"), spec.get("renewTime"), spec.get("leaseTransitions"))
-        if record != self._record:
-            self._record, self._since = record, now
+        self._note((spec.get("holderIdentity"), spec.get("renewTime"), spec.get("leaseTransitions")), now)
+        self._promised = spec.get("leaseDurationSeconds")
         self.holder = str(spec.get("holderIdentity") or "")
 
-    def free_in(self, lease: Mapping[str, Any], terms: Terms, now: float) -> float:
-        """Return the seconds until the Lease that was just seen counts as free; 0: it is."""
+    def see_none(self, now: float) -> None:
+        """Take that there was no Lease at `now`; whoever held it last may still lead."""
+        self._note((), now)
+
+    def free_in(self, terms: Terms, now: float) -> float:
+        """Return the seconds until the Lease, or its absence, that was just seen counts as free; 0: it is."""
         if not self.holder:
             return 0.0
-        promised = (lease.get("spec") or {}).get("leaseDurationSeconds") or terms.lease
-        return max(0.0, self._since + float(promised) - now)
+        return max(0.0, self._since + float(self._promised or terms.lease) - now)
+
+    def _note(self, record: tuple[object, ...], now: float) -> None:
+        if record != self._record:
+            self._record, self._since = record, now
 
 
 def claim(

@@ -194,6 +194,47 @@ async def test_a_released_lease_is_taken_at_the_next_try() -> None:
         assert second.leads_since < begin + TERMS.retry + 0.1
 
 
+async def leaders_by_the_second(seconds: float, *candidates: Candidate) -> list[int]:
+    """Return how many may write, ten times a second; nobody is ended by being asked."""
+    found = []
+    for _ in range(round(10 * seconds)):
+        await asyncio.sleep(0.1)
+        found.append(sum(one.fence._until is not None and one.clock() < one.fence._until for one in candidates))
+    return found
+
+
+@story
+async def test_a_lease_that_is_deleted_is_made_anew_by_who_holds_it_and_never_do_two_lead() -> None:
+    async with two_candidates() as (server, first, second):
+        for offset in range(8):  # whoever comes first after it
+            await asyncio.sleep(30 + offset * TERMS.retry / 8)
+            del server.objects[LEASE]
+            assert set(await leaders_by_the_second(30, first, second)) == {1}
+            assert server.objects[LEASE]["spec"]["holderIdentity"] == "first"
+        assert second.leads_since is None
+
+
+@story
+async def test_a_lease_that_is_deleted_while_its_holder_is_cut_off_is_free_after_its_whole_time() -> None:
+    async with two_candidates() as (server, first, second):
+        first.way.is_black_hole = True
+        begin = first.clock()
+        del server.objects[LEASE]
+        assert 2 not in await leaders_by_the_second(TERMS.lease + 2 * TERMS.retry, first, second)
+        assert first.ended_at is not None
+        assert second.leads_since is not None
+        assert begin + TERMS.lease <= second.leads_since
+
+
+@story
+async def test_a_lease_that_its_holder_gave_up_and_that_is_gone_is_made_at_the_next_try() -> None:
+    async with two_candidates() as (server, first, second):
+        await first.election.release()
+        second.election._sight.see(server.objects.pop(LEASE), second.clock())
+        await asyncio.sleep(TERMS.retry + 0.1)
+        assert second.leads_since is not None
+
+
 @story
 async def test_of_two_who_see_a_free_lease_one_leads() -> None:
     server = MemoryApiServer()
