@@ -74,8 +74,9 @@ def run(quick: bool, folder: Path) -> Result:
             running_operator(identity, folder) as operator,
         ):
             began = time.monotonic()
-            cluster.apply("\n---\n".join(_pool(namespace, number, shape) for number in range(shape.num_pools)))
-            _wait(lambda: _num_annotated(cluster, namespace) == shape.num_pods, 120.0 + shape.num_pods, operator)
+            for number in range(shape.num_pools):  # one after another: two cores have all of Kubernetes to carry too
+                cluster.apply(_pool(namespace, number, shape))
+                _wait_annotated(cluster, namespace, (number + 1) * shape.replicas, operator)
             settled = time.monotonic() - began
             time.sleep(1.0)
             windows = {"steady": _measure(operator, shape.window_seconds)}
@@ -117,6 +118,10 @@ def _num_annotated(cluster: Cluster, namespace: str) -> int:
         )
         return len(text.split())
     return 0
+
+
+def _wait_annotated(cluster: Cluster, namespace: str, num_pods: int, operator: Program) -> None:
+    _wait(lambda: _num_annotated(cluster, namespace) == num_pods, 300.0, operator)
 
 
 @dataclass(frozen=True)
@@ -174,8 +179,10 @@ def _remove(cluster: Cluster, namespace: str, operator: Program) -> None:
 def _wait(holds: Callable[[], bool], seconds: float, operator: Program) -> None:
     end = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < end, f"it did not come about within {seconds:.0f} s\n{operator.log_end()}"
-        time.sleep(1.0)
+        assert operator.process is not None
+        is_over = time.monotonic() > end or operator.process.poll() is not None
+        assert not is_over, f"it did not come about within {seconds:.0f} s\n{operator.log_end()}"
+        time.sleep(2.0)
 
 
 def _result(shape: _Shape, settled: float, windows: dict[str, _Window]) -> Result:
