@@ -217,6 +217,10 @@ ROWS = (
                     ),
                 ),
             ),
+            Panel(
+                "Annotations written", "short", "Routing annotations of pods, by outcome; 20 a second at most.",
+                (Line(f"sum by (outcome) (rate({names.OPERATOR_ANNOTATION_WRITES}_total[{_WINDOW}]))", "{{outcome}}"),),
+            ),
         ),
     ),
 )  # fmt: skip

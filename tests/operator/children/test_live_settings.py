@@ -5,7 +5,9 @@ import copy
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -138,6 +140,32 @@ def test_every_field_of_a_pool_is_in_a_row() -> None:
         for path, value, _ in rows:
             known |= different_fields(pool, parse_pool(edited(document, path, value)))
     assert set(fields_of(base)) | set(fields_of(external)) <= known
+
+
+def test_the_page_about_manifests_says_the_same() -> None:
+    rows = documented()
+    everything_else = rows.pop("everything else")
+    fields = {path: expected for path, _, expected in (*ROWS, *EXTERNAL_ROWS)}
+    for path, expected in fields.items():
+        text = next((text for row, text in rows.items() if names_field(row, path)), everything_else)
+        exchanged, verb, _ = text.partition(" exchanged")
+        said = {part for part in (ENGINE, ROUTER, MEMCACHED) if verb and part in exchanged}
+        assert said == expected - {LIVE}, path
+    named = {name for row in rows for name in re.findall(r"`([\w.]+\.\w+)`", row)}
+    unknown = {name for name in named if not any(names_field(f"`{name}`", path) for path in fields)}
+    assert not unknown
+
+
+def documented() -> dict[str, str]:
+    """Return the rows of the table of what may change while a pool runs."""
+    page = (Path(__file__).resolve().parents[3] / "docs" / "manifest.md").read_text("utf-8")
+    table = page.partition("## What may change")[2].partition("## ")[0]
+    lines = re.findall(r"^\| (.+?) \| (.+) \|$", table, re.MULTILINE)
+    return {row: text for row, text in lines if not text.startswith(("what happens", "---", "refused"))}
+
+
+def names_field(row: str, path: str) -> bool:
+    return any(path == name or path.startswith(f"{name}.") for name in re.findall(r"`([\w.]+)`", row))
 
 
 def different_fields(before: Any, after: Any, path: str = "") -> set[str]:
