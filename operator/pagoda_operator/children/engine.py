@@ -34,12 +34,13 @@ from pagoda_protocol.pool.arguments import (
 )
 from pagoda_protocol.pool.spec import InferencePool
 
+# Each is as long as the program itself may take: tests/contract/test_grace.py.
 HAND_OVER_SECONDS = 30
-"""For another pod to get what this one holds, after the last answer has ended."""
-FLUSH_SECONDS = 10
-"""For the sidecar to put on disk, or into the pool, what only it holds."""
+"""For another pod to get what this one holds, in two passes, after the last answer has ended."""
+FLUSH_SECONDS = 20
+"""For the sidecar to put on disk, or into the pool, what only it holds; its supervisor ends it after as long."""
 
-_EXIT_SECONDS = 5
+_EXIT_SECONDS = 5  # the engine's, between both
 _PROGRESS_SECONDS = 60  # for a pod to be scheduled and its images to be pulled, beyond what start and end may take
 _STARTUP_PERIOD_SECONDS = 2
 _READINESS_PERIOD_SECONDS = 5

@@ -19,7 +19,7 @@ def test_a_pods_grace_covers_drain_hand_over_flush_and_exit(name: str) -> None:
     pool = POOLS[name]
     spec = deployment_of(pool)
     grace = spec["template"]["spec"]["terminationGracePeriodSeconds"]
-    assert grace == pool.drain_seconds + 30 + 10 + 5
+    assert grace == pool.drain_seconds + 30 + 20 + 5
     assert spec["progressDeadlineSeconds"] == pool.engine.startup_seconds + grace + 60
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pagoda_engine import drain
+from pagoda_operator.children.engine import FLUSH_SECONDS
 from tests.operator.children.pools import POOLS, containers_of, templates_of
 
 PROGRAMS = {"engine": "engine", "sidecar": "engine", "router": "router"}
@@ -50,7 +51,7 @@ def test_the_program_that_drains_takes_what_it_is_told_before_a_pod_ends(name: s
     told = drain.build_parser().parse_args(words[3:])
     assert (told.port, told.seconds) == (engine["ports"][0]["containerPort"], POOLS[name].drain_seconds)
     grace = templates_of(POOLS[name])["engine"]["spec"]["terminationGracePeriodSeconds"]
-    assert told.seconds + drain.MARGIN_SECONDS + 10 <= grace, "the sidecar flushes after it"
+    assert told.seconds + drain.MARGIN_SECONDS + FLUSH_SECONDS <= grace, "the sidecar flushes after it"
 
 
 def test_a_path_with_dollars_reaches_the_engine_as_it_was_written() -> None:
