@@ -71,6 +71,10 @@ class Annotator:
                 waits = backoff(FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
 
     def _on_pod(self, pod: EnginePod, report: PodReport | None) -> None:
+        self._line_up(pod, report)
+        self._instruments.waiting.set(len(self._turns))
+
+    def _line_up(self, pod: EnginePod, report: PodReport | None) -> None:
         if pod.address is None:
             self._behind.pop(pod.uid, None)
             self._turns.forget(pod.uid)
@@ -86,7 +90,6 @@ class Annotator:
             self._behind[pod.uid] = (pod, wanted)
             self._turns.wait(pod.uid, Change(is_other_epoch(pod.written, wanted), steps))
             self._wake.set()
-        self._instruments.waiting.set(len(self._turns))
 
     async def _next(self) -> str:
         while True:
@@ -114,4 +117,5 @@ class Annotator:
 
     def _failed(self, error: KubeError, pod: EnginePod, level: int) -> None:
         self._instruments.writes.add(outcome=error.code)
+        self._instruments.waiting.set(len(self._turns))  # what the pod says next lines it up again
         _log.log(level, "annotations not written: %s %s", error, fields(namespace=pod.namespace, pod=pod.name))

@@ -14,5 +14,5 @@ class AnnotateInstruments:
             ("outcome",),
         )
         self.waiting = metrics.gauge(
-            names.OPERATOR_ANNOTATIONS_WAITING, "Pods whose routing annotations are behind what they said last."
+            names.OPERATOR_ANNOTATIONS_WAITING, "Pods whose routing annotations wait to be written."
         )

@@ -227,6 +227,39 @@ async def test_k13_a_refused_write_is_counted_by_reason_and_holds_up_nobody(erro
         assert counted in here.metrics.exposition().decode()
 
 
+def waiting(here: World) -> float:
+    (line,) = [
+        line
+        for line in here.metrics.exposition().decode().splitlines()
+        if line.startswith("pagoda_operator_annotations_waiting ")
+    ]
+    return float(line.split()[1])
+
+
+@pytest.mark.parametrize("error", [ConflictError("x"), RefusedError("x"), ForbiddenError("x")])
+@story
+async def test_who_was_tried_in_vain_waits_no_longer_until_there_is_something_to_write_again(error: KubeError) -> None:
+    async with world() as here:
+        here.server.failures = [error]
+        here.show()
+        here.say()
+        assert waiting(here) == 1
+        await here.written()
+        assert (len(here.server.applied), waiting(here)) == (1, 0)
+
+
+@story
+async def test_a_pod_that_goes_while_it_waits_waits_no_longer() -> None:
+    async with world() as here:
+        here.show()
+        here.say(hit_ratio=0.1)
+        await here.written()
+        here.say(hit_ratio=0.9)
+        assert waiting(here) == 1
+        here.fleet.pod_gone(engine_pod(0))
+        assert waiting(here) == 0
+
+
 @story
 async def test_a_missing_right_is_no_storm_of_calls() -> None:
     async with world() as here:
