@@ -165,3 +165,18 @@ def test_marks_tell_manifests_and_templates_apart_and_nothing_else() -> None:
     assert marks[0][1] == marks[1][1], "the same template: scaling restarts nothing"
     assert marks[0][1][TEMPLATE_ANNOTATION] == digest(deployment["spec"]["template"])
     assert APPLIED_ANNOTATION not in deployment["metadata"].get("annotations", {}), "what was given stays as it was"
+
+
+def test_the_mark_of_a_template_is_the_same_from_release_to_release() -> None:
+    container = {
+        "name": "engine",
+        "args": ["--model-path", "/Ünïcode"],
+        "ports": [{"containerPort": 8000}],
+        "stdin": True,
+    }
+    template = {"spec": {"containers": [container], "nodeSelector": None}, "metadata": {"labels": {"b": "1", "a": "2"}}}
+    stamped = stamp({"kind": "Deployment", "metadata": {"name": "chat"}, "spec": {"template": template}})
+    mark = stamped["spec"]["template"]["metadata"]["annotations"]["pagoda-kv.io/template"]
+    assert mark == "e8e092f162fe8f1387203518d9473c7f", (
+        "another way to hash rolls every pod of every pool at the next upgrade"
+    )
