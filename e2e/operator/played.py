@@ -11,7 +11,7 @@ import contextlib
 import copy
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -153,9 +153,6 @@ class PlayedFleet:
         return self.words(pod_name, said(pool="ok", generation=self._kubelet.live_generations.get(pool)))
 
     def expect(self, namespace: str, pool: str, generation: int) -> None:
-        pass
-
-    def only(self, namespace: str, pool: str, pod_uids: Collection[str]) -> None:
         pass
 
 
