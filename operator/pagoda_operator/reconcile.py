@@ -50,6 +50,7 @@ TURN_SECONDS = 30.0
 # Secrets cannot be looked at, so they are sent again now and then, and more often where a pool is not ready: one of
 # them may be what is missing.
 SECRETS_SECONDS, UNREADY_SECRETS_SECONDS = 1800.0, 120.0
+UNWRITTEN = "Child"  # what the reasons of children that could not be written begin with
 
 
 class Fleet(Protocol):
@@ -129,7 +130,7 @@ class Reconciler:
                 world = await self._do(world, action)
         problems = (
             *(Problem(SPEC, "NameClash", text) for text in todo.clashes),
-            *(Problem(SPEC, f"Child{error.code}", quote(str(error))) for error in refusals),
+            *(Problem(SPEC, f"{UNWRITTEN}{error.code}", quote(str(error))) for error in refusals),
         )
         failure = next((error for error in refusals if isinstance(error, FailedError)), None)
         return Outcome(world, problems, (*todo.leaving, *_replaced(todo)), waiting, failure)
@@ -139,7 +140,7 @@ class Reconciler:
         rolling = [action for action in todo.actions if rolls_pods(action, world.children)]
         status = world.pool.get("status") or {}
         is_asked_for = status.get("observedGeneration") != world.generation
-        if not rolling or is_asked_for or not _is_ready(status) or self._turns.take((world.namespace, world.name)):
+        if not rolling or is_asked_for or not _serves(status) or self._turns.take((world.namespace, world.name)):
             return todo, ""
         holder = "/".join(self._turns.holder or ())
         rest = tuple(action for action in todo.actions if action not in rolling)
@@ -234,3 +235,9 @@ def _replaced(todo: Plan) -> tuple[str, ...]:
 
 def _is_ready(status: Manifest) -> bool:
     return any(entry["type"] == "Ready" and entry["status"] == TRUE for entry in status.get("conditions") or ())
+
+
+def _serves(status: Manifest) -> bool:
+    """Whether new pods can make things worse: it is ready, or may be but for a child that could not be written."""
+    ready = (entry for entry in status.get("conditions") or () if entry["type"] == "Ready")
+    return any(entry["status"] == TRUE or entry["reason"].startswith(UNWRITTEN) for entry in ready)

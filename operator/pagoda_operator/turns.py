@@ -2,7 +2,8 @@
 
 A pool that serves waits until the one before it is ready again and all its parts are complete, memcached too, whose new
 nodes are empty though Ready does not ask for them. So an upgrade whose pods do not come up stops at the first pool.
-What a user asks for waits for nobody, nor does a pool that is not ready: it may be just what it needs.
+What a user asks for waits for nobody, nor does a pool that is not ready: it may be just what it needs. A child that
+cannot be written makes no such pool: a missing right or a broken webhook would else roll all pools at once.
 """
 
 Key = tuple[str, str]  # namespace and name of a pool

@@ -1,5 +1,6 @@
 """Reconciling against an API server in memory: what is written, and when nothing is."""
 
+import contextlib
 import copy
 import json
 from dataclasses import replace
@@ -430,6 +431,31 @@ async def test_a_new_memcached_image_empties_one_pools_cache_at_a_time(story: St
     assert await story.reconcile() is None
     await story.reconciler.reconcile(NAMESPACE, "other")
     assert memcached_of(story.cluster, "other") == "example.com/memcached:2"
+
+
+@pytest.mark.parametrize("status", [403, 500])
+async def test_a_child_that_is_refused_gives_no_serving_pool_a_turn_of_its_own(story: Story, status: int) -> None:
+    story.cluster = cluster = Refusing()
+    cluster.refused, cluster.status_code = "nothing", status
+    for name in (POOL, "other"):
+        cluster.pool(SPEC, name)
+    story.restart()
+    for name in (POOL, "other"):
+        await story.reconciler.reconcile(NAMESPACE, name)
+    cluster.run_controllers()
+    for name in (POOL, "other"):
+        assert await story.reconciler.reconcile(NAMESPACE, name) is None
+
+    cluster.refused = "poddisruptionbudgets"
+    cluster.named("poddisruptionbudgets", "other-engine")["spec"] = {}
+    story.restart(replace(IMAGES, sidecar="example.com/sidecar:2"))
+    await story.reconcile()
+    for _ in range(3):
+        with contextlib.suppress(FailedError):
+            await story.reconciler.reconcile(NAMESPACE, "other")
+    assert (sidecar_of(cluster, POOL), sidecar_of(cluster, "other")) == (
+        "example.com/sidecar:2", "example.com/sidecar:1",
+    )  # fmt: skip
 
 
 async def test_what_a_user_asks_for_waits_for_no_turn_and_a_pool_that_goes_leaves_its_own(story: Story) -> None:
