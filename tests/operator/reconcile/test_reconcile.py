@@ -1,125 +1,23 @@
 """Reconciling against an API server in memory: what is written, and when nothing is."""
 
-import contextlib
 import copy
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pagoda_operator import names
-from pagoda_operator.children import Images
 from pagoda_operator.kube.api import Api
 from pagoda_operator.kube.errors import FailedError, UnreachableError
 from pagoda_operator.kube.transport import Answer, Request
 from pagoda_operator.pool_gauges import PoolGauges
-from pagoda_operator.proofs import Report
-from pagoda_operator.reconcile import CONFLICT_SECONDS, LEAVING_SECONDS, TURN_SECONDS, UNREADY_SECONDS, Reconciler
+from pagoda_operator.reconcile import CONFLICT_SECONDS, LEAVING_SECONDS, UNREADY_SECONDS, Reconciler
 from pagoda_runtime.metrics import Metrics
-from tests.operator.children.pools import IMAGES, MANAGED, PEERS, manifest
-from tests.operator.reconcile.objects import Said, said
+from tests.operator.children.pools import IMAGES, PEERS
+from tests.operator.reconcile.objects import said
+from tests.operator.reconcile.story import NAMESPACE, POOL, SPEC, Clock, Cluster, Fleet, Json, Refusing, Story
 from tests.support.api_server import MemoryApiServer
 from tests.support.kube_faults import Dying, Killed
-
-Json = dict[str, Any]
-NAMESPACE, POOL = "models", "chat"
-SPEC = {"replicas": 2, "cache": {"ram": {"size": "1Gi"}, "pool": MANAGED}}
-
-
-class Fleet:
-    """What pods say: all the same."""
-
-    def __init__(self) -> None:
-        self.words: Said | None = said(pool="ok", generation=1)
-        self.expected: list[int] = []
-
-    def report(self, namespace: str, pod_name: str, pod_uid: str) -> Report | None:
-        return self.words
-
-    def expect(self, namespace: str, pool: str, generation: int) -> None:
-        self.expected.append(generation)
-
-
-class Cluster(MemoryApiServer):
-    """The API server in memory, with what controllers would do, as far as a status looks at it."""
-
-    def pool(self, spec: Json, name: str = POOL) -> None:
-        made = manifest(name, spec)
-        made["metadata"]["namespace"] = NAMESPACE
-        self._post("pagoda-kv.io/v1alpha1", "inferencepools", NAMESPACE, made)
-
-    def run_controllers(self) -> None:
-        for (_, plural, namespace, name), found in list(self.objects.items()):
-            if plural not in ("deployments", "statefulsets"):
-                continue
-            spec, template = found["spec"], found["spec"]["template"]
-            found["status"] = {
-                "observedGeneration": found["metadata"]["generation"],
-                "updatedReplicas": spec["replicas"],
-            }
-            part = found["metadata"]["labels"][names.PART_LABEL]
-            for index in range(spec["replicas"]):
-                containers = [{"name": part, "ready": True}]
-                pod = {
-                    "metadata": {**copy.deepcopy(template["metadata"]), "name": f"{name}-{index}"},
-                    "status": {"phase": "Running", "containerStatuses": containers},
-                }
-                self.objects.pop(("v1", "pods", namespace, f"{name}-{index}"), None)
-                self._post("v1", "pods", namespace, pod)
-
-    def named(self, plural: str, name: str) -> Json:
-        return next(found for key, found in self.objects.items() if key[1] == plural and key[3] == name)
-
-    @property
-    def status(self) -> Json:
-        found: Json = self.named("inferencepools", POOL)["status"]
-        return found
-
-    def condition(self, kind: str) -> tuple[str, str]:
-        entry = next(entry for entry in self.status["conditions"] if entry["type"] == kind)
-        return entry["status"], entry["reason"]
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_800_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class Story:
-    """A cluster with one pool, and an operator for it."""
-
-    def __init__(self, spec: Json = SPEC) -> None:
-        self.cluster, self.fleet, self.clock = Cluster(), Fleet(), Clock()
-        self.cluster.pool(spec)
-        self.restart()
-
-    def restart(self, images: Images = IMAGES) -> None:
-        self.metrics = Metrics()
-        gauges = PoolGauges(self.metrics)
-        self.reconciler = Reconciler(Api(self.cluster), images, PEERS, self.fleet, gauges, self.clock)
-
-    async def reconcile(self) -> float | None:
-        return await self.reconciler.reconcile(NAMESPACE, POOL)
-
-    async def settle(self) -> None:
-        await self.reconcile()
-        self.cluster.run_controllers()
-        assert await self.reconcile() is None
-        self.cluster.requests.clear()
-
-    def edit(self, **spec: Any) -> None:
-        pool = self.cluster.named("inferencepools", POOL)
-        pool["spec"] |= spec
-        pool["metadata"]["generation"] += 1
-        self.touch(pool)
-
-    def touch(self, found: Json) -> None:
-        self.cluster._version += 1
-        found["metadata"]["resourceVersion"] = str(self.cluster._version)
 
 
 @pytest.fixture
@@ -281,18 +179,6 @@ async def test_a_refused_spec_leaves_the_children_as_they_are_and_says_what_is_w
     assert numbers == [2, 2, 2]
 
 
-class Refusing(Cluster):
-    """Refuses to take a kind."""
-
-    refused = "poddisruptionbudgets"
-    status_code = 403
-
-    async def send(self, request: Request) -> Answer:
-        if request.method != "GET" and self.refused in request.path:
-            return Answer(self.status_code, {"kind": "Status", "message": "may not patch", "details": {"name": "x"}})
-        return await super().send(request)
-
-
 @pytest.mark.parametrize("refused", ["poddisruptionbudgets", "secrets"])
 async def test_a_child_that_is_refused_keeps_no_other_from_its_place_and_is_quoted(story: Story, refused: str) -> None:
     story.cluster = cluster = Refusing()
@@ -388,107 +274,6 @@ async def test_no_answer_of_the_api_server_is_told_to_the_queue(story: Story) ->
     story.cluster.send = silence  # type: ignore[method-assign]
     with pytest.raises(UnreachableError):
         await story.reconcile()
-
-
-async def test_a_new_operators_images_roll_one_serving_pool_at_a_time(story: Story) -> None:
-    await story.settle()
-    story.cluster.pool(SPEC, "other")
-    await story.reconciler.reconcile(NAMESPACE, "other")
-    story.cluster.run_controllers()
-    assert await story.reconciler.reconcile(NAMESPACE, "other") is None
-
-    story.restart(replace(IMAGES, sidecar="example.com/sidecar:2"))
-    await story.reconcile()
-    assert story.cluster.condition("Progressing") == ("True", "RollingOut")
-    assert await story.reconciler.reconcile(NAMESPACE, "other") == TURN_SECONDS
-    waiting = story.cluster.named("inferencepools", "other")["status"]["conditions"]
-    told = {entry["type"]: (entry["status"], entry["reason"]) for entry in waiting}
-    assert (told["Ready"], told["Progressing"]) == (("True", "Serving"), ("True", "WaitingForTurn"))
-    assert sidecar_of(story.cluster, "other") == "example.com/sidecar:1"
-
-    story.cluster.run_controllers()
-    await story.reconcile()
-    assert story.cluster.condition("Ready") == ("True", "Serving")
-    await story.reconciler.reconcile(NAMESPACE, "other")
-    assert sidecar_of(story.cluster, "other") == "example.com/sidecar:2"
-
-
-async def test_a_new_memcached_image_empties_one_pools_cache_at_a_time(story: Story) -> None:
-    await story.settle()
-    story.cluster.pool(SPEC, "other")
-    await story.reconciler.reconcile(NAMESPACE, "other")
-    story.cluster.run_controllers()
-    await story.reconciler.reconcile(NAMESPACE, "other")
-
-    story.restart(replace(IMAGES, memcached="example.com/memcached:2"))
-    assert await story.reconcile() == UNREADY_SECONDS
-    assert story.cluster.condition("Ready") == ("True", "Serving"), "a pool serves without its memcached nodes"
-    assert await story.reconciler.reconcile(NAMESPACE, "other") == TURN_SECONDS
-    assert memcached_of(story.cluster, "chat") == "example.com/memcached:2"
-    assert memcached_of(story.cluster, "other") == IMAGES.memcached
-
-    story.cluster.run_controllers()
-    assert await story.reconcile() is None
-    await story.reconciler.reconcile(NAMESPACE, "other")
-    assert memcached_of(story.cluster, "other") == "example.com/memcached:2"
-
-
-@pytest.mark.parametrize("status", [403, 500])
-async def test_a_child_that_is_refused_gives_no_serving_pool_a_turn_of_its_own(story: Story, status: int) -> None:
-    story.cluster = cluster = Refusing()
-    cluster.refused, cluster.status_code = "nothing", status
-    for name in (POOL, "other"):
-        cluster.pool(SPEC, name)
-    story.restart()
-    for name in (POOL, "other"):
-        await story.reconciler.reconcile(NAMESPACE, name)
-    cluster.run_controllers()
-    for name in (POOL, "other"):
-        assert await story.reconciler.reconcile(NAMESPACE, name) is None
-
-    cluster.refused = "poddisruptionbudgets"
-    cluster.named("poddisruptionbudgets", "other-engine")["spec"] = {}
-    story.restart(replace(IMAGES, sidecar="example.com/sidecar:2"))
-    await story.reconcile()
-    for _ in range(3):
-        with contextlib.suppress(FailedError):
-            await story.reconciler.reconcile(NAMESPACE, "other")
-    assert (sidecar_of(cluster, POOL), sidecar_of(cluster, "other")) == (
-        "example.com/sidecar:2", "example.com/sidecar:1",
-    )  # fmt: skip
-
-
-async def test_what_a_user_asks_for_waits_for_no_turn_and_a_pool_that_goes_leaves_its_own(story: Story) -> None:
-    await story.settle()
-    story.cluster.pool(SPEC, "other")
-    await story.reconciler.reconcile(NAMESPACE, "other")
-    story.cluster.run_controllers()
-    await story.reconciler.reconcile(NAMESPACE, "other")
-    story.restart(replace(IMAGES, sidecar="example.com/sidecar:2"))
-    await story.reconciler.reconcile(NAMESPACE, "other")
-
-    story.edit(replicas=3)
-    await story.reconcile()
-    assert sidecar_of(story.cluster, POOL) == "example.com/sidecar:2"
-
-    story.restart(replace(IMAGES, sidecar="example.com/sidecar:3"))
-    story.cluster.run_controllers()
-    story.fleet.words = said(pool="ok", generation=9)
-    await story.reconciler.reconcile(NAMESPACE, "other")
-    del story.cluster.objects["pagoda-kv.io/v1alpha1", "inferencepools", NAMESPACE, "other"]
-    await story.reconciler.reconcile(NAMESPACE, "other")
-    await story.reconcile()
-    assert sidecar_of(story.cluster, POOL) == "example.com/sidecar:3"
-
-
-def sidecar_of(cluster: Cluster, pool: str) -> str:
-    spec = cluster.named("deployments", f"{pool}-engine")["spec"]["template"]["spec"]
-    return str(spec["initContainers"][0]["image"])
-
-
-def memcached_of(cluster: Cluster, pool: str) -> str:
-    spec = cluster.named("statefulsets", f"{pool}-memcached")["spec"]["template"]["spec"]
-    return str(spec["containers"][0]["image"])
 
 
 async def test_conditions_are_shown_as_metrics_until_the_pool_is_gone(story: Story) -> None:
