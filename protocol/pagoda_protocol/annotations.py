@@ -46,15 +46,16 @@ def bucket(value: int) -> int:
 
 def encode_prefix_hits(hits: Iterable[PrefixHit]) -> str:
     """Write as many hits as fit in 4 KiB, hottest first, then longest; equal sets give equal values."""
-    value = f"{_VERSION};"
-    ordered = sorted(hits, key=lambda hit: (-bucket(hit.heat), -bucket(hit.tokens), hit.digest, TIERS.index(hit.tier)))
-    for number, hit in enumerate(ordered):
-        entry = f"{hit.digest.hex()}:{bucket(hit.tokens)}:{hit.tier}:{bucket(hit.heat)}"
-        separator = "," if number else ""
-        if len(value) + len(separator) + len(entry) > MAX_VALUE_BYTES:
+    ordered = sorted((-bucket(hit.heat), -bucket(hit.tokens), hit.digest, TIERS.index(hit.tier)) for hit in hits)
+    entries: list[str] = []
+    length = len(_VERSION)  # each entry has a separator before it, the first one the semicolon
+    for heat, tokens, digest, tier in ordered:
+        entry = f"{digest.hex()}:{-tokens}:{TIERS[tier]}:{-heat}"
+        length += 1 + len(entry)
+        if length > MAX_VALUE_BYTES:
             break
-        value += separator + entry
-    return value
+        entries.append(entry)
+    return f"{_VERSION};{','.join(entries)}"
 
 
 def decode_prefix_hits(value: str) -> list[PrefixHit]:

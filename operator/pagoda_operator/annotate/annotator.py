@@ -17,6 +17,7 @@ from pagoda_operator.kube.errors import ConflictError, GoneError, KubeError, Ref
 from pagoda_operator.kube.kinds import POD, Kind
 from pagoda_operator.names import ANNOTATIONS_MANAGER
 from pagoda_operator.scrape import Fleet, PodReport
+from pagoda_operator.scrape.alarm import Alarm
 from pagoda_operator.scrape.pod import EnginePod
 from pagoda_runtime.deadlines import backoff
 from pagoda_runtime.logs import fields
@@ -50,7 +51,7 @@ class Annotator:
         self._clock = clock
         self._turns = Turns()
         self._behind: dict[str, tuple[EnginePod, Annotations]] = {}
-        self._wake = asyncio.Event()
+        self._alarm = Alarm(clock)
         fleet.watch_pods(self._on_pod)
 
     async def run(self) -> None:
@@ -89,19 +90,13 @@ class Annotator:
         else:
             self._behind[pod.uid] = (pod, wanted)
             self._turns.wait(pod.uid, Change(is_other_epoch(pod.written, wanted), steps))
-            self._wake.set()
+            self._alarm.ring(self._turns.next_at())
 
     async def _next(self) -> str:
         while True:
-            self._wake.clear()
-            now = self._clock()
-            if (uid := self._turns.take(now)) is not None:
+            if (uid := self._turns.take(self._clock())) is not None:
                 return uid
-            at = self._turns.next_at()
-            try:
-                await asyncio.wait_for(self._wake.wait(), None if at is None else max(0.0, at - now))
-            except TimeoutError:
-                pass
+            await self._alarm.sleep_until(self._turns.next_at())
 
     async def _write(self, pod: EnginePod, wanted: Annotations) -> None:
         metadata = {

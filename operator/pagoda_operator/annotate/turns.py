@@ -4,10 +4,14 @@ No more than 20 writes per second in all, and a pod at most once per 30 s. First
 need not wait for the pod's 30 s: until it is written, readers believe nothing of that pod. Then the largest change.
 """
 
+import heapq
+import itertools
 from dataclasses import dataclass
 
 WRITES_PER_SECOND = 20
 POD_SECONDS = 30.0
+# A hair over a twentieth: no second, wherever it begins, holds more than that many.
+GAP_SECONDS = 1.01 / WRITES_PER_SECOND
 
 
 @dataclass(frozen=True)
@@ -20,10 +24,17 @@ class Change:
 
 
 class Turns:
-    """Pods, by uid, that wait for their write."""
+    """Pods, by uid, that wait for their write.
+
+    Each waiting pod has one ticket, in `_held` until its time has come and in `_ready` from then on; a ticket that is
+    no longer the pod's own is passed over.
+    """
 
     def __init__(self) -> None:
-        self._waiting: dict[str, Change] = {}
+        self._waiting: dict[str, tuple[int, Change]] = {}  # the pod's own ticket
+        self._held: list[tuple[float, int, str]] = []  # by when it may be written
+        self._ready: list[tuple[bool, int, int, str]] = []  # the most urgent first
+        self._numbers = itertools.count()
         self._written_at: dict[str, float] = {}
         self._free_at = 0.0
 
@@ -32,7 +43,9 @@ class Turns:
 
     def wait(self, uid: str, change: Change) -> None:
         """Have a pod wait, with how much it is behind by now."""
-        self._waiting[uid] = change
+        number = next(self._numbers)
+        self._waiting[uid] = (number, change)
+        heapq.heappush(self._held, (self._allowed_at(uid, change), number, uid))
 
     def settle(self, uid: str) -> None:
         """Have a pod wait no longer: nothing is to be written."""
@@ -51,20 +64,36 @@ class Turns:
         """Take the pod to write now, and count it as written; None: nobody's turn has come."""
         if now < self._free_at:
             return None
-        ready = [uid for uid in self._waiting if self._allowed_at(uid) <= now]
-        if not ready:
-            return None
-        uid = max(ready, key=lambda uid: (self._waiting[uid].is_epoch, self._waiting[uid].steps))
-        del self._waiting[uid]
-        self._written_at[uid] = now
-        self._free_at = now + 1 / WRITES_PER_SECOND
-        return uid
+        self._call_up(now)
+        while self._ready:
+            _, _, number, uid = heapq.heappop(self._ready)
+            if self._is_own(uid, number):
+                del self._waiting[uid]
+                self._written_at[uid] = now
+                self._free_at = now + GAP_SECONDS
+                return uid
+        return None
 
     def next_at(self) -> float | None:
         """Return when `take` is worth calling again; None: not before a pod waits."""
-        allowed = min(map(self._allowed_at, self._waiting), default=None)
-        return None if allowed is None else max(allowed, self._free_at)
+        while self._ready and not self._is_own(self._ready[0][3], self._ready[0][2]):
+            heapq.heappop(self._ready)
+        if self._ready:
+            return self._free_at
+        while self._held and not self._is_own(self._held[0][2], self._held[0][1]):
+            heapq.heappop(self._held)
+        return max(self._held[0][0], self._free_at) if self._held else None
 
-    def _allowed_at(self, uid: str) -> float:
+    def _call_up(self, now: float) -> None:
+        while self._held and self._held[0][0] <= now:
+            _, number, uid = heapq.heappop(self._held)
+            if self._is_own(uid, number):
+                change = self._waiting[uid][1]
+                heapq.heappush(self._ready, (not change.is_epoch, -change.steps, number, uid))
+
+    def _is_own(self, uid: str, number: int) -> bool:
+        return uid in self._waiting and self._waiting[uid][0] == number
+
+    def _allowed_at(self, uid: str, change: Change) -> float:
         written_at = self._written_at.get(uid)
-        return self._free_at if written_at is None or self._waiting[uid].is_epoch else written_at + POD_SECONDS
+        return 0.0 if written_at is None or change.is_epoch else written_at + POD_SECONDS

@@ -9,13 +9,12 @@ from pagoda_protocol.annotations import (
     HIT_RATE_PERMILLE,
     HIT_RATE_STEP,
     PREFIX_HITS,
-    PrefixHit,
-    decode_prefix_hits,
     encode_cache_epoch,
     encode_hit_rate,
 )
 
 Annotations = Mapping[str, str]
+_Hit = tuple[int, int, str]  # how many bits tokens and heat have, and the tier
 
 
 def wanted_annotations(pod: EnginePod, report: PodReport | None) -> Annotations | None:
@@ -56,28 +55,22 @@ def _entries(annotations: Annotations) -> set[str]:
     return set(body.split(",")) if body else set()
 
 
-def _hits(entries: set[str]) -> dict[bytes, PrefixHit]:
-    """Read entries; what somebody else wrote there and is none of ours counts as nothing."""
-    hits = {}
+def _hits(entries: set[str]) -> dict[str, _Hit]:
+    """Measure entries by digest. Not decoded in full, as they come by the thousand; what is none counts as nothing."""
+    hits: dict[str, _Hit] = {}
     for entry in entries:
         try:
-            (hit,) = decode_prefix_hits(f"v1;{entry}")
+            digest, tokens, tier, heat = entry.split(":")
+            hits[digest] = (int(tokens).bit_length(), int(heat).bit_length(), tier)
         except ValueError:
             continue
-        hits[hit.digest] = hit
     return hits
 
 
-def _steps(before: PrefixHit | None, after: PrefixHit | None) -> int:
+def _steps(before: _Hit | None, after: _Hit | None) -> int:
     if before is None or after is None:
-        return sum(_height(hit.tokens) + _height(hit.heat) + 1 for hit in (before, after) if hit is not None)
-    tokens = abs(_height(before.tokens) - _height(after.tokens))
-    heat = abs(_height(before.heat) - _height(after.heat))
-    return tokens + heat + (before.tier != after.tier)
-
-
-def _height(value: int) -> int:
-    return value.bit_length()
+        return sum(tokens + heat + 1 for tokens, heat, _ in filter(None, (before, after)))
+    return abs(before[0] - after[0]) + abs(before[1] - after[1]) + (before[2] != after[2])
 
 
 def _rate_steps(annotations: Annotations) -> int:

@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
+from pagoda_operator.scrape.alarm import Alarm
+from pagoda_operator.scrape.answers import EngineAnswer
 from pagoda_operator.scrape.ask import Ports, look_at
 from pagoda_operator.scrape.instruments import ScrapeInstruments
 from pagoda_operator.scrape.pod import EnginePod, read_pod
@@ -50,7 +52,7 @@ class Fleet:
         self._expected: dict[tuple[str, str], int] = {}
         self._on_change: list[OnChange] = []
         self._on_pod: list[OnPod] = []
-        self._wake = asyncio.Event()
+        self._alarm = Alarm(clock)
 
     def watch(self, on_change: OnChange) -> None:
         """Have `on_change(namespace, pool)` called for whatever a status may care about.
@@ -79,7 +81,7 @@ class Fleet:
         for uid in self._pools.get(key, ()):
             if (report := self._reports.get(uid)) is not None and not report.is_proven(generation):
                 self._schedule.ask_now(uid, self._clock())
-        self._wake.set()
+        self._alarm.ring(self._schedule.next_at())
 
     def has_seen(self, uid: str, version: str) -> bool:
         """Whether a pod is known at this very version."""
@@ -102,7 +104,7 @@ class Fleet:
             self._schedule.forget(pod.uid)
         elif before is None or _doors(before) != _doors(pod):
             self._schedule.ask_now(pod.uid, self._clock())
-            self._wake.set()
+            self._alarm.ring(self._schedule.next_at())
         self._tell_pod(pod)
         if before is None or before.fingerprint != pod.fingerprint:
             self._tell_pool(pod.key)
@@ -143,22 +145,17 @@ class Fleet:
 
     async def _due(self) -> AsyncIterator[EnginePod]:
         while True:
-            self._wake.clear()
-            now = self._clock()
-            if (uid := self._schedule.take(now)) is not None:
+            if (uid := self._schedule.take(self._clock())) is not None:
                 yield self._pods[uid]
-                continue
-            at = self._schedule.next_at()
-            try:
-                await asyncio.wait_for(self._wake.wait(), None if at is None else max(0.0, at - now))
-            except TimeoutError:
-                pass
+            else:
+                await self._alarm.sleep_until(self._schedule.next_at())
 
     async def _look(self, pod: EnginePod) -> None:
         is_proven = False
         try:
-            answers = await look_at(pod, self._ports)
-            self._instruments.count(answers)
+            known = self._known(pod)
+            answers = await look_at(pod, self._ports, known)
+            self._instruments.count(answers, has_asked_engine=known is None)
             report = make_report(answers, pod.container_id, self._clock())
             is_proven = report.is_proven(self._expected.get(pod.key, 0))
             self.take(pod.uid, report)
@@ -166,7 +163,18 @@ class Fleet:
             _log.exception("a look at a pod failed %s", fields(namespace=pod.namespace, pod=pod.name))
         finally:
             self._schedule.answered(pod.uid, self._clock(), is_proven)
-            self._wake.set()
+            self._alarm.ring(self._schedule.next_at())
+
+    def _known(self, pod: EnginePod) -> EngineAnswer | None:
+        """Return what the engine would say, where that is known without asking.
+
+        An engine that has proven itself says the same until it is drained (then the pod is terminating), stops
+        answering (then the kubelet's probe tells), or is to follow other settings.
+        """
+        report = self._reports.get(pod.uid)
+        if report is None or not pod.is_ready or not report.is_proven(self._expected.get(pod.key, 0)):
+            return None
+        return EngineAnswer(True, report.generation, report.proof, "")
 
     def _tell_pool(self, key: tuple[str, str]) -> None:
         for on_change in self._on_change:

@@ -15,8 +15,9 @@ class ScrapeInstruments:
             ("container", "outcome"),
         )
 
-    def count(self, answers: Answers) -> None:
-        """Count one look at both containers."""
-        for container, answer in (("engine", answers.engine), ("sidecar", answers.sidecar)):
+    def count(self, answers: Answers, *, has_asked_engine: bool) -> None:
+        """Count one look."""
+        asked = (("engine", answers.engine), ("sidecar", answers.sidecar))
+        for container, answer in asked if has_asked_engine else asked[1:]:
             outcome = answer.outcome if isinstance(answer, Failure) else "answered"
             self._scrapes.add(container=container, outcome=outcome)

@@ -197,8 +197,9 @@ async def test_a_hundred_pods_are_written_twenty_a_second() -> None:
         for number in range(100):
             here.show(number)
             here.say(number)
-        seconds = [len(await here.written(1.0)) for _ in range(6)]
-        assert seconds == [20, 20, 20, 20, 20, 0]
+        seconds = [len(await here.written(1.0)) for _ in range(7)]
+        assert sum(seconds) == 100
+        assert max(seconds) == 20
 
 
 @story

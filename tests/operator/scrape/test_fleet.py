@@ -249,8 +249,23 @@ async def test_a_hit_rate_that_moves_a_little_is_no_news() -> None:
     async with world() as here:
         here.show()
         await here.until(lambda report: report.ready is True)
-        for ratio, num_told in ((0.84, 1), (0.78, 1), (0.87, 2), (0.84, 2), (None, 3)):
+        for number, (ratio, num_told) in enumerate(((0.84, 1), (0.78, 1), (0.87, 2), (0.84, 2), (None, 3))):
             here.pods[0].summary = (200, summary(hit_ratio=ratio))
-            here.show(ready=here.pods[0].num_asked % 2 == 0)  # has it asked again
+            here.show(sidecar=f"containerd://s{number + 2}")  # has it asked again
             await here.until(lambda report, ratio=ratio: (report.summary or {}).get("hit_ratio") == ratio)
             assert len(here.changes) == num_told, ratio
+
+
+async def test_an_engine_that_has_proven_itself_is_asked_again_only_when_something_happened() -> None:
+    async with world() as here:
+        here.show()
+        await here.until(lambda report: report.ready is True)
+        assert here.pods[0].num_asked == 1
+        here.pods[0].summary = (200, summary(block_tokens=32))
+        here.show(sidecar="containerd://s2")  # the sidecar has restarted: a look, at it alone
+        await here.until(lambda report: (report.summary or {}).get("block_tokens") == 32)
+        assert here.pods[0].num_asked == 1
+        here.pods[0].ready = (503, {"reason": "hangs"})
+        here.show(sidecar="containerd://s2", ready=False)
+        await here.until(lambda report: report.ready is False)
+        assert here.pods[0].num_asked == 2
