@@ -1,6 +1,7 @@
 """InferencePools of one namespace, sent to a real API server, and what it says of those that it refuses."""
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from e2e.cluster.handle import Cluster
 GROUP, VERSION, PLURAL = "pagoda-kv.io", "v1alpha1", "inferencepools"
 RESOURCE = f"{PLURAL}.{GROUP}"
 CRD = Path(__file__).resolve().parents[2] / "crds" / "pagoda-kv.io_inferencepools.yaml"
+ESTABLISHED_SECONDS = 60.0
 CALL_SECONDS = 10.0
 
 
@@ -83,7 +85,20 @@ def connected(cluster: Cluster, namespace: str) -> Iterator[Pools]:
 def install(cluster: Cluster) -> None:
     """Have the API server know InferencePools as this tree has them."""
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRD))
-    cluster.kubectl("wait", "--for=condition=Established", f"crd/{RESOURCE}", "--timeout=30s")
+    wait_established(cluster, RESOURCE)
+
+
+def wait_established(cluster: Cluster, resource: str) -> None:
+    """Wait until the API server serves a definition. (`kubectl wait` fails on one so young that it has no status.)"""
+    end = time.monotonic() + ESTABLISHED_SECONDS
+    while not _is_established(cluster.kubectl_json("get", f"crd/{resource}")):
+        assert time.monotonic() < end, f"{resource} is not served after {ESTABLISHED_SECONDS} s"
+        time.sleep(0.1)
+
+
+def _is_established(definition: Mapping[str, Any]) -> bool:
+    conditions = definition.get("status", {}).get("conditions") or ()
+    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
 
 @contextmanager

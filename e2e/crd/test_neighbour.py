@@ -10,7 +10,7 @@ import yaml
 
 from e2e.cluster.handle import Cluster, KubectlError
 from e2e.crd import inference_extension
-from e2e.crd.pools import RESOURCE
+from e2e.crd.pools import RESOURCE, wait_established
 from tests.protocol.pool.manifests import minimal
 
 THEIRS = inference_extension.RESOURCE
@@ -24,7 +24,7 @@ def both(knowing: Cluster) -> Iterator[Cluster]:
         knowing.kubectl("get", "crd", THEIRS)
     except KubectlError:
         knowing.kubectl("create", "-f", str(inference_extension.crd_file()))
-        knowing.kubectl("wait", "--for=condition=Established", f"crd/{THEIRS}", "--timeout=30s")
+        wait_established(knowing, THEIRS)
         try:
             yield knowing
         finally:

@@ -119,6 +119,8 @@ class Kubelet:
                 "image": container["image"],
                 **told.get(container["name"], default),
             }
+            if "running" in made.get("state", {}):
+                made = {"containerID": f"played://{uid}-{container['name']}", **made}
             return {"name": container["name"], **copy.deepcopy(made)}
 
         statuses = [state(container) for container in pod["spec"]["containers"]]

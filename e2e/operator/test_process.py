@@ -23,8 +23,6 @@ CHILDREN = "deployments,statefulsets,services,configmaps,networkpolicies,poddisr
 PATIENCE_SECONDS = 120.0
 GONE_SECONDS = 60.0
 QUIET_SECONDS = 10.0
-IDLE_SECONDS = 60.0
-IDLE_TRIES = 3
 WRITES = ("apply", "create", "delete", "replace")
 
 
@@ -141,19 +139,6 @@ def test_what_somebody_deletes_or_changes_comes_back(scene: Scene) -> None:
         return bool(service and scene.get("deployment", "chat-router")["spec"]["replicas"] == 1)
 
     until(is_mended)
-
-
-def test_an_idle_minute_writes_nothing(scene: Scene) -> None:
-    for _ in range(IDLE_TRIES):
-        scene.settle()
-        pid, before = scene.operator.pid, scene.writes()
-        time.sleep(IDLE_SECONDS)
-        if scene.leads() and scene.operator.pid == pid:
-            break
-        scene.keep_running()  # it ended meanwhile, so the minute says nothing
-    else:
-        pytest.fail(f"it never led for a minute:\n{scene.operator.log_end()}")
-    assert scene.writes() == before
 
 
 def test_annotations_on_pods_wake_nobody_and_labels_do(scene: Scene) -> None:
