@@ -36,6 +36,7 @@ async def test_a_pool_is_brought_about_at_once_and_an_idle_minute_writes_nothing
             assert await seconds_to_all_children(scene, "first") < CREATION_SECONDS
             kubectl = scene.cluster.kubectl
             await asyncio.to_thread(kubectl, "-n", scene.namespace, "delete", "inferencepools.pagoda-kv.io", "--all")
+            await eventually(lambda: is_gone(scene, "first"))
 
             await scene.apply("chat", SPEC)
             await scene.until("chat", "Ready", "True")
@@ -79,6 +80,10 @@ async def versions(scene: Scene, selector: str) -> dict[str, str]:
         for found, _ in lists
         for each in found
     }
+
+
+async def is_gone(scene: Scene, name: str) -> bool:
+    return not await versions(scene, f"{names.POOL_LABEL}={name}")
 
 
 async def is_annotated(scene: Scene) -> bool:
