@@ -205,6 +205,7 @@ def _result(shape: _Shape, settled: float, windows: dict[str, _Window]) -> Resul
     ]
     pods = f"{shape.num_pods:,} pods"
     goals = [
+        Goal(f"share of one core, {pods} of which none changes", steady.core, CORE_GOAL, at_least=False),
         Goal(f"share of one core, {pods} that all change", changing.core, CORE_GOAL, at_least=False),
         Goal(f"API writes per second, {pods} that all change", changing.writes, WRITES_GOAL, at_least=False),
         Goal(f"API writes per second, {pods} of which none changes", steady.writes, 0.0, at_least=False),
