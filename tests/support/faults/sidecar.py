@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from pagoda_runtime import logs
 from pagoda_sidecar import arguments, supervisor
+from pagoda_sidecar.door import Door
 from tests.support.faults import hooks
 
 FOLDER_VARIABLE = "PAGODA_FAULTS"
@@ -27,9 +28,10 @@ def main(argv: Sequence[str]) -> int:
 
         return worker.main(argv[1:])
     supervisor.STEADY_SECONDS = STEADY_SECONDS
-    logs.configure("sidecar-supervisor", arguments.parse(argv).name)
+    settings = arguments.parse(argv)
+    logs.configure("sidecar-supervisor", settings.name)
     command = [sys.executable, "-m", "tests.support.faults.sidecar", WORKER_FLAG, *argv]
-    return supervisor.Supervisor(command).run()
+    return supervisor.Supervisor(command, lambda: Door(settings.host, settings.port)).run()
 
 
 if __name__ == "__main__":
