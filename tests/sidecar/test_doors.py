@@ -20,9 +20,10 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 ROUTES: dict[str, dict[str, int]] = {
     "/health": {"GET": 200, "HEAD": 200},
     "/metrics": {"GET": 200, "HEAD": 200},
+    "/ready": {"GET": 200, "HEAD": 200},
     "/v1/prefixes?follow=false": {"GET": 200, "HEAD": 200},
+    "/v1/summary": {"GET": 200, "HEAD": 200},
     "/drain": dict.fromkeys(METHODS, 404),
-    "/ready": dict.fromkeys(METHODS, 404),
 }
 CONNECT = """
 import os, socket, sys
