@@ -1,7 +1,8 @@
 # The engine. From the repository's root: docker build -f images/engine.Dockerfile -t pagoda-engine .
 FROM python:3.11-slim-bookworm AS build
 COPY . /source
-RUN --mount=type=cache,target=/root/.cache /source/images/engine.sh /rootfs
+ENV XDG_CACHE_HOME=/cache
+RUN --mount=type=cache,target=/cache /source/images/engine.sh /rootfs
 
 FROM scratch
 COPY --from=build /rootfs /

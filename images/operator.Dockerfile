@@ -1,7 +1,8 @@
 # The operator. From the repository's root: docker build -f images/operator.Dockerfile -t pagoda-operator .
 FROM python:3.11-slim-bookworm AS build
 COPY . /source
-RUN --mount=type=cache,target=/root/.cache /source/images/operator.sh /rootfs
+ENV XDG_CACHE_HOME=/cache
+RUN --mount=type=cache,target=/cache /source/images/operator.sh /rootfs
 
 FROM scratch
 COPY --from=build /rootfs /

@@ -1,7 +1,8 @@
 # The router. From the repository's root: docker build -f images/router.Dockerfile -t pagoda-router .
 FROM python:3.11-slim-bookworm AS build
 COPY . /source
-RUN --mount=type=cache,target=/root/.cache /source/images/router.sh /rootfs
+ENV XDG_CACHE_HOME=/cache
+RUN --mount=type=cache,target=/cache /source/images/router.sh /rootfs
 
 FROM scratch
 COPY --from=build /rootfs /

@@ -1,7 +1,8 @@
 # The sidecar. From the repository's root: docker build -f images/sidecar.Dockerfile -t pagoda-sidecar .
 FROM python:3.11-slim-bookworm AS build
 COPY . /source
-RUN --mount=type=cache,target=/root/.cache /source/images/sidecar.sh /rootfs
+ENV XDG_CACHE_HOME=/cache
+RUN --mount=type=cache,target=/cache /source/images/sidecar.sh /rootfs
 
 FROM scratch
 COPY --from=build /rootfs /

@@ -30,16 +30,17 @@ _SCRIPT = """
 set -eu
 user=$1; checkout=$2; number=$3; shift 3
 while [ "$number" -gt 0 ]; do mount --bind "$1" "$1"; shift; number=$((number - 1)); done
-if [ "$(stat -c %a /root)" = 700 ]; then
+home=$(getent passwd 0 | cut -d: -f6)
+if [ "$(stat -c %a "$home")" = 700 ]; then
   mount -t tmpfs -o mode=755 tmpfs /mnt
   mkdir /mnt/upper
-  mount --rbind /root /mnt/upper
-  mount -t tmpfs -o mode=755 tmpfs /root
+  mount --rbind "$home" /mnt/upper
+  mount -t tmpfs -o mode=755 tmpfs "$home"
   for entry in .pyenv .local .cache; do
-    if [ -d "/mnt/upper/$entry" ]; then mkdir "/root/$entry"; mount --bind "/mnt/upper/$entry" "/root/$entry"; fi
+    if [ -d "/mnt/upper/$entry" ]; then mkdir "$home/$entry"; mount --bind "/mnt/upper/$entry" "$home/$entry"; fi
   done
   umount -R /mnt
-  mount -o remount,ro /root
+  mount -o remount,ro "$home"
 fi
 exec 9<"$checkout"
 mount -t tmpfs -o mode=1777 tmpfs /tmp
