@@ -374,7 +374,7 @@ def test_a_definition_that_somebody_edited_or_removed_is_named(scene: Scene) -> 
     for words, edit in edits.items():
         try:
             scene.cluster.kubectl("patch", "crd", name, "--type=json", "-p", json.dumps([edit]))
-            scene.until_found("PGD003", words, "last written by kubectl-patch")
+            scene.until_found("PGD003", words, "last written by", "kubectl-patch at")
         finally:
             install(scene.cluster)
         scene.until_gone("PGD003")

@@ -178,6 +178,11 @@ TABLE: list[tuple[str, str, Change]] = [
             {"manager": "helm", "time": LONG_AGO, "fieldsV1": {"f:spec": {}}},
             {"manager": "kubectl-edit", "time": JUST_NOW, "fieldsV1": {"f:spec": {}}},
             {"manager": "kube-apiserver", "time": "2027-01-01T00:00:00Z", "fieldsV1": {"f:status": {}}}])))),
+    ("PGD003", "last written by helm or kubectl-edit at", crd(lambda it: (
+        fields_of(it).pop("drainSeconds"),
+        it["metadata"].update(managedFields=[
+            {"manager": "kubectl-edit", "time": JUST_NOW, "fieldsV1": {"f:spec": {}}},
+            {"manager": "helm", "time": JUST_NOW, "fieldsV1": {"f:spec": {}}}])))),
     ("PGD004", "Inference Extension", has(other_crd={"kind": "CustomResourceDefinition", "metadata": {"name": "x"}})),
     ("PGD010", "no namespace", has(operators=())),
     ("PGD011", "0 of 2 pods are available", first("operators", lambda it: it.update(status={}))),

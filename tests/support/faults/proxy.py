@@ -156,23 +156,31 @@ class Proxy:
             server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
             self.port = server.getsockname()[1]
             self._is_started.set()
-            accepting = asyncio.create_task(self._accept(server))
+            # A callback, not a task that awaits: one cancelled in the very moment of an accept loses the connection.
+            self._loop.add_reader(server, self._accept, server)
             await self._stop.wait()
-            accepting.cancel()
+            self._loop.remove_reader(server)
             for link in self._links:
                 link.cancel()
-            await asyncio.gather(accepting, *self._links, return_exceptions=True)
+            await asyncio.gather(*self._links, return_exceptions=True)
 
-    async def _accept(self, server: socket.socket) -> None:
-        while True:
-            client, _ = await self._loop.sock_accept(server)
-            if self._refuses:
-                self.counts["refuse"] += 1
-                _reset(client)
-                continue
-            task = asyncio.create_task(self._link(client))
-            self._links.add(task)
-            task.add_done_callback(self._links.discard)
+    def _accept(self, server: socket.socket) -> None:
+        try:
+            client, _ = server.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        if self._refuses:
+            self.counts["refuse"] += 1
+            _reset(client)
+            return
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._links.discard(task)
+            client.close()  # a link that was cancelled before its first step closed nothing
+
+        task = self._loop.create_task(self._link(client))
+        self._links.add(task)
+        task.add_done_callback(ended)
 
     async def _link(self, client: socket.socket) -> None:
         """Carry one connection until either side, a fault or the end of the proxy ends it."""

@@ -84,8 +84,11 @@ def _some(fields: set[str]) -> str:
 
 
 def _writers(crd: Manifest) -> str:
-    """Say who wrote the spec, for a hint at who edited it."""
+    """Say who wrote the spec last, for a hint at who edited it; times have whole seconds, so there may be several."""
     entries = crd["metadata"].get("managedFields") or ()
     writers = [entry for entry in entries if "f:spec" in (entry.get("fieldsV1") or {})]
-    last = max(writers, key=lambda entry: str(entry.get("time", "")), default=None)
-    return "" if last is None else f"; last written by {last.get('manager')} at {last.get('time')}"
+    if not writers:
+        return ""
+    time = max(str(entry.get("time", "")) for entry in writers)
+    last = sorted({str(entry.get("manager")) for entry in writers if str(entry.get("time", "")) == time})
+    return f"; last written by {' or '.join(last)} at {time}"
