@@ -30,8 +30,10 @@ FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 1.0, 30.0
 class Applies(Protocol):
     """The part of the API that is used here."""
 
-    async def apply(self, kind: Kind, manifest: dict[str, Any], *, manager: str) -> dict[str, Any]:
-        """Apply on the server's side and return what came of it."""
+    async def apply(
+        self, kind: Kind, manifest: dict[str, Any], *, manager: str, wants_metadata_alone: bool
+    ) -> dict[str, Any]:
+        """Apply on the server's side and return the metadata of what came of it."""
         ...
 
 
@@ -107,7 +109,8 @@ class Annotator:
             "annotations": dict(wanted),
         }
         manifest = {"apiVersion": POD.api_version, "kind": POD.kind, "metadata": metadata}
-        self._fleet.pod_seen(await self._api.apply(POD, manifest, manager=ANNOTATIONS_MANAGER))
+        came = await self._api.apply(POD, manifest, manager=ANNOTATIONS_MANAGER, wants_metadata_alone=True)
+        self._fleet.pod_annotated(pod, came["metadata"])
         self._instruments.writes.add(outcome="written")
 
     def _failed(self, error: KubeError, pod: EnginePod, level: int) -> None:

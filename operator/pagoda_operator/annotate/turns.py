@@ -6,12 +6,14 @@ need not wait for the pod's 30 s: until it is written, readers believe nothing o
 
 import heapq
 import itertools
+from collections import deque
 from dataclasses import dataclass
 
 WRITES_PER_SECOND = 20
 POD_SECONDS = 30.0
-# A hair over a twentieth: no second, wherever it begins, holds more than that many.
-GAP_SECONDS = 1.01 / WRITES_PER_SECOND
+# A hair over one: no second, wherever it begins, holds more than that many. Within it they may follow one another at
+# once: a write by itself costs twice what it does among others, as does a look (scrape/schedule.py).
+LOT_SECONDS = 1.01
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Turns:
         self._ready: list[tuple[bool, int, int, str]] = []  # the most urgent first
         self._numbers = itertools.count()
         self._written_at: dict[str, float] = {}
-        self._free_at = 0.0
+        self._taken_at: deque[float] = deque(maxlen=WRITES_PER_SECOND)
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -62,7 +64,7 @@ class Turns:
 
     def take(self, now: float) -> str | None:
         """Take the pod to write now, and count it as written; None: nobody's turn has come."""
-        if now < self._free_at:
+        if now < self._free_at():
             return None
         self._call_up(now)
         while self._ready:
@@ -70,7 +72,7 @@ class Turns:
             if self._is_own(uid, number):
                 del self._waiting[uid]
                 self._written_at[uid] = now
-                self._free_at = now + GAP_SECONDS
+                self._taken_at.append(now)
                 return uid
         return None
 
@@ -79,10 +81,14 @@ class Turns:
         while self._ready and not self._is_own(self._ready[0][3], self._ready[0][2]):
             heapq.heappop(self._ready)
         if self._ready:
-            return self._free_at
+            return self._free_at()
         while self._held and not self._is_own(self._held[0][2], self._held[0][1]):
             heapq.heappop(self._held)
-        return max(self._held[0][0], self._free_at) if self._held else None
+        return max(self._held[0][0], self._free_at()) if self._held else None
+
+    def _free_at(self) -> float:
+        is_full = len(self._taken_at) == self._taken_at.maxlen
+        return self._taken_at[0] + LOT_SECONDS if is_full else 0.0
 
     def _call_up(self, now: float) -> None:
         while self._held and self._held[0][0] <= now:

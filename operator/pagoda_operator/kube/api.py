@@ -17,6 +17,8 @@ Counted = Callable[[str, str, str], None]
 
 _PAGE = "500"
 _APPLY = "application/apply-patch+yaml"  # JSON is YAML
+_WHOLE = "application/json"
+_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _MAX_NOTE = 1024
 _CONTROLLER = "pagoda-kv.io/operator"
 
@@ -59,9 +61,16 @@ class Api:
             query["continue"] = metadata["continue"]
 
     async def apply(
-        self, kind: Kind, manifest: Mapping[str, Any], *, manager: str, subresource: str = "", force: bool = True
+        self,
+        kind: Kind,
+        manifest: Mapping[str, Any],
+        *,
+        manager: str,
+        subresource: str = "",
+        force: bool = True,
+        wants_metadata_alone: bool = False,
     ) -> Manifest:
-        """Apply on the server's side and return what came of it.
+        """Apply on the server's side and return what came of it, on demand its metadata alone.
 
         With `metadata.resourceVersion` in the manifest nothing happens unless the object is still of that version;
         without, it is made if there is none. Unknown fields are refused, never dropped.
@@ -69,7 +78,8 @@ class Api:
         metadata = manifest["metadata"]
         query = {"fieldManager": manager, "force": "true" if force else "false", "fieldValidation": "Strict"}
         path = kind.path(metadata.get("namespace"), metadata["name"], subresource)
-        return await self._call("apply", kind, Request("PATCH", path, query, manifest, _APPLY))
+        accept = _METADATA if wants_metadata_alone else _WHOLE
+        return await self._call("apply", kind, Request("PATCH", path, query, manifest, _APPLY, accept))
 
     async def create(self, kind: Kind, manifest: Mapping[str, Any]) -> bool:
         """Make an object; False: one of that name is there already, whatever is in it."""

@@ -30,6 +30,7 @@ class Request:
     query: Mapping[str, str] = field(default_factory=dict)
     body: Mapping[str, Any] | None = None
     content_type: str = "application/json"
+    accept: str = "application/json"
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class KubeTransport:
             request.method,
             request.path,
             query_params=list(request.query.items()),
-            header_params={"Accept": "application/json", "Content-Type": request.content_type},
+            header_params={"Accept": request.accept, "Content-Type": request.content_type},
             body=request.body,
             auth_settings=["BearerToken"],
         )

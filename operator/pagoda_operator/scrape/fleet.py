@@ -16,7 +16,7 @@ from pagoda_operator.scrape.alarm import Alarm
 from pagoda_operator.scrape.answers import EngineAnswer
 from pagoda_operator.scrape.ask import Ports, look_at
 from pagoda_operator.scrape.instruments import ScrapeInstruments
-from pagoda_operator.scrape.pod import EnginePod, read_pod
+from pagoda_operator.scrape.pod import EnginePod, annotated, read_pod
 from pagoda_operator.scrape.report import PodReport, make_report
 from pagoda_operator.scrape.schedule import Schedule
 from pagoda_runtime.logs import fields
@@ -25,7 +25,8 @@ __all__ = ["Fleet", "PodReport"]
 
 _log = logging.getLogger(__name__)
 
-# Both lanes at full pace, all of it silent until the deadline, need 100: no slow pod takes a place from another.
+# Both lanes at full pace, a second's looks at once, all silent until the deadline, need 100, and another 20 while the
+# deadline is late: no slow pod takes a place from another.
 MAX_CONCURRENT = 128
 
 OnChange = Callable[[str, str], None]
@@ -108,6 +109,14 @@ class Fleet:
         self._tell_pod(pod)
         if before is None or before.fingerprint != pod.fingerprint:
             self._tell_pool(pod.key)
+
+    def pod_annotated(self, before: EnginePod, metadata: Mapping[str, Any]) -> None:
+        """Take in what came of writing annotations onto a pod as it was `before`: all else is as it was."""
+        pod = self._pods.get(before.uid)
+        if pod is None or pod.resource_version != before.resource_version:
+            return  # an event has brought what came of it, or more
+        self._pods[pod.uid] = pod = annotated(pod, metadata)
+        self._tell_pod(pod)
 
     def pod_gone(self, manifest: Mapping[str, Any]) -> None:
         """Forget a pod that was deleted."""

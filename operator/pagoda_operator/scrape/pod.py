@@ -6,13 +6,13 @@ Deployment; labels alone anybody may write.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pagoda_operator.names import ENGINE, ENGINE_CONTAINER, PART_LABEL, POOL_LABEL, SIDECAR_CONTAINER, child_name
-from pagoda_protocol import annotations
+from pagoda_protocol.annotations import CACHE_EPOCH, HIT_RATE_PERMILLE, PREFIX_HITS
 
-OURS = (annotations.CACHE_EPOCH, annotations.PREFIX_HITS, annotations.HIT_RATE_PERMILLE)
+OURS = (CACHE_EPOCH, PREFIX_HITS, HIT_RATE_PERMILLE)
 # What may change without anything having happened to the pod.
 _QUIET = ("annotations", "managedFields", "resourceVersion")
 
@@ -59,7 +59,6 @@ def read_pod(manifest: Mapping[str, Any]) -> EnginePod | None:
         return None
     engine = _container(status.get("containerStatuses"), ENGINE_CONTAINER)
     sidecar = _container(status.get("initContainerStatuses"), SIDECAR_CONTAINER)
-    written = metadata.get("annotations") or {}
     return EnginePod(
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -70,9 +69,19 @@ def read_pod(manifest: Mapping[str, Any]) -> EnginePod | None:
         container_id=_running_id(engine),
         sidecar_id=_running_id(sidecar),
         is_ready=bool(engine.get("ready")),
-        written={key: written[key] for key in OURS if key in written},
+        written=_written(metadata),
         fingerprint=_fingerprint(manifest),
     )
+
+
+def annotated(pod: EnginePod, metadata: Mapping[str, Any]) -> EnginePod:
+    """Return the pod with the version and annotations of `metadata`."""
+    return replace(pod, resource_version=metadata["resourceVersion"], written=_written(metadata))
+
+
+def _written(metadata: Mapping[str, Any]) -> Mapping[str, str]:
+    annotations = metadata.get("annotations") or {}
+    return {key: annotations[key] for key in OURS if key in annotations}
 
 
 def _is_made_for(pool: str, metadata: Mapping[str, Any]) -> bool:

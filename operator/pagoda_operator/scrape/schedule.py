@@ -6,28 +6,32 @@ Two lanes, so that neither waits for the other, each with a pace that it never e
 - *urgent*: pods that have not yet, so that Ready comes quickly: at once when an event says that something happened to
   them, then after 2 s, later after a twentieth of the time that they have been at it. A pod that loads weights for
   half an hour, or never comes up at all, is asked ever more seldom and no less often than a proven one.
+
+Routine looks fall on whole seconds, all of a second at once: what wakes a process up costs more than a look itself, and
+twenty looks by themselves cost twice what they do together (docs/decisions).
 """
 
 import heapq
 import itertools
+from collections import deque
 from dataclasses import dataclass
 
 ROUTINE_PER_SECOND = 20
 URGENT_PER_SECOND = 30
 MIN_INTERVAL_SECONDS = 30.0
 SOON_SECONDS = 2.0
+TICK_SECONDS = 1.0
 _PATIENCE = 20  # an urgent wait is this part of the time since the pod was first asked in vain
 
 
 class Lane:
-    """Keys by due time, given out no faster than `per_second`."""
+    """Keys by due time, given out no more than `per_second` in any second."""
 
-    def __init__(self, per_second: float) -> None:
-        self._gap = 1 / per_second
+    def __init__(self, per_second: int) -> None:
+        self._taken_at: deque[float] = deque(maxlen=per_second)
         self._heap: list[tuple[float, int, str]] = []
         self._tickets: dict[str, int] = {}
         self._numbers = itertools.count()
-        self._free_at = 0.0
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -45,7 +49,10 @@ class Lane:
         """Return when the next key may be taken; None: there is none."""
         while self._heap and self._tickets.get(self._heap[0][2]) != self._heap[0][1]:
             heapq.heappop(self._heap)
-        return max(self._heap[0][0], self._free_at) if self._heap else None
+        if not self._heap:
+            return None
+        is_full = len(self._taken_at) == self._taken_at.maxlen
+        return max(self._heap[0][0], self._taken_at[0] + 1.0) if is_full else self._heap[0][0]
 
     def take(self, now: float) -> str | None:
         """Take the key that is due at `now` for longest."""
@@ -54,7 +61,7 @@ class Lane:
             return None
         key = heapq.heappop(self._heap)[2]
         del self._tickets[key]
-        self._free_at = now + self._gap
+        self._taken_at.append(now)
         return key
 
 
@@ -115,8 +122,9 @@ class Schedule:
             turn.again = False
             self._move(uid, self._urgent, now)
         elif is_proven:
-            turn.since = now + self.interval_seconds  # should it then be no longer proven
-            self._move(uid, self._routine, now + self.interval_seconds)
+            due = round((now + self.interval_seconds) / TICK_SECONDS) * TICK_SECONDS
+            turn.since = due  # should it then be no longer proven
+            self._move(uid, self._routine, due)
         else:
             self._move(uid, self._urgent, now + self._urgent_wait(turn, now))
 

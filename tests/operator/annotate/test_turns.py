@@ -83,7 +83,8 @@ def test_who_is_settled_or_gone_is_not_written() -> None:
     assert len(turns) == 0
 
 
-CHANGES = st.lists(st.tuples(st.floats(0, 5), st.integers(0, 5), st.booleans(), st.integers(1, 9)), max_size=200)
+GAPS = st.floats(0, 0.05) | st.floats(0, 5)
+CHANGES = st.lists(st.tuples(GAPS, st.integers(0, 5), st.booleans(), st.integers(1, 9)), max_size=200)
 
 
 @given(CHANGES, st.booleans())
@@ -96,7 +97,8 @@ def test_both_limits_hold_whatever_comes(changes: list[tuple[float, int, bool, i
         if (uid := turns.take(now)) is not None:
             written.append((now, uid))
     times = [at for at, _ in written]
-    assert all(later - sooner >= 1 / WRITES_PER_SECOND - 1e-9 for sooner, later in itertools.pairwise(times))
+    pairs = zip(times, times[WRITES_PER_SECOND:], strict=False)
+    assert all(later - sooner >= 1.0 for sooner, later in pairs)  # any twenty-one span a second
     for uid in {} if with_epochs else {uid for _, uid in written}:
         own = [at for at, of in written if of == uid]
         assert all(later - sooner >= POD_SECONDS for sooner, later in itertools.pairwise(own))

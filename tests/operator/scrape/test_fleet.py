@@ -11,7 +11,9 @@ from aiohttp import web
 from pagoda_operator.scrape import Fleet, PodReport
 from pagoda_operator.scrape.ask import DEADLINE_SECONDS, Ports
 from pagoda_operator.scrape.instruments import ScrapeInstruments
+from pagoda_operator.scrape.pod import EnginePod, read_pod
 from pagoda_protocol import metrics as names
+from pagoda_protocol.annotations import CACHE_EPOCH
 from pagoda_runtime.metrics import Metrics
 from pagoda_runtime.web import serving
 from tests.operator.scrape.pods import engine_pod, ready, summary
@@ -269,3 +271,28 @@ async def test_an_engine_that_has_proven_itself_is_asked_again_only_when_somethi
         here.show(sidecar="containerd://s2", ready=False)
         await here.until(lambda report: report.ready is False)
         assert here.pods[0].num_asked == 2
+
+
+async def test_what_came_of_writing_annotations_is_known_without_its_event() -> None:
+    fleet = Fleet(ScrapeInstruments(Metrics()))
+    seen: list[EnginePod] = []
+    fleet.pod_seen(engine_pod(0, version=7))
+    fleet.watch_pods(lambda pod, _: seen.append(pod))
+    before = read_pod(engine_pod(0, version=7))
+    assert before is not None
+    fleet.pod_annotated(before, {"resourceVersion": "8", "annotations": {CACHE_EPOCH: "x", "another": "y"}})
+    assert fleet.has_seen("uid-chat-0", "8")
+    assert [dict(pod.written) for pod in seen] == [{CACHE_EPOCH: "x"}]
+
+
+async def test_what_came_of_a_write_does_not_undo_an_event_that_came_first() -> None:
+    fleet = Fleet(ScrapeInstruments(Metrics()))
+    fleet.pod_seen(engine_pod(0, version=7))
+    before = read_pod(engine_pod(0, version=7))
+    assert before is not None
+    fleet.pod_seen(engine_pod(0, version=9))
+    fleet.pod_annotated(before, {"resourceVersion": "8", "annotations": {}})
+    assert fleet.has_seen("uid-chat-0", "9")
+    fleet.pod_gone(engine_pod(0, version=9))
+    fleet.pod_annotated(before, {"resourceVersion": "8", "annotations": {}})
+    assert len(fleet) == 0

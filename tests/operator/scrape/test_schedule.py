@@ -52,6 +52,14 @@ def test_a_thousand_pods_are_asked_twenty_a_second_each_in_its_turn() -> None:
     assert set(Counter(uid for _, uid in asked).values()) <= {9, 10, 11}  # 500 s, one look per 50 s
 
 
+def test_proven_pods_of_the_same_second_are_asked_together() -> None:
+    schedule = Schedule()
+    for number in range(10):
+        schedule.ask_now(str(number), number / 20)
+    asked = run_through(schedule, 0.0, 100.0)
+    assert [at for at, _ in asked if at > 1.0] == [30.0] * 10 + [60.0] * 10 + [90.0] * 10
+
+
 def test_a_thousand_pods_that_all_come_up_at_once_are_asked_no_faster_than_the_pace() -> None:
     schedule = Schedule()
     for number in range(1000):
