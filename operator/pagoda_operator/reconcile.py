@@ -32,12 +32,13 @@ from pagoda_operator.kube.errors import (
     RefusedError,
 )
 from pagoda_operator.kube.kinds import POOL, SECRET, kind_of
+from pagoda_operator.observe import observe, with_namesakes
 from pagoda_operator.pods import SPEC, Problem, quote
 from pagoda_operator.pool_gauges import PoolGauges
 from pagoda_operator.proofs import Report
 from pagoda_operator.status import make_status, timestamp
 from pagoda_operator.turns import Turns
-from pagoda_operator.world import World, observe, with_namesakes
+from pagoda_operator.world import World
 from pagoda_protocol.pool.spec import InferencePool
 from pagoda_runtime.logs import fields
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from pagoda_operator.scrape import PodReport
 from pagoda_operator.scrape.pod import EnginePod
+from pagoda_operator.scrape.report import PodReport
 from pagoda_protocol.annotations import (
     CACHE_EPOCH,
     HIT_RATE_PERMILLE,

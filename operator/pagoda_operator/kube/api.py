@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pagoda_operator.kube.errors import GoneError, KubeError, error_of
-from pagoda_operator.kube.kinds import EVENT, Kind
+from pagoda_operator.kube.kinds import EVENT, Kind, Manifest, micro_time
 from pagoda_operator.kube.transport import Answer, Request, Transport
 
-Manifest = dict[str, Any]
 Counted = Callable[[str, str, str], None]
 
 _PAGE = "500"
@@ -161,11 +160,6 @@ class Api:
             raise
         self._counted(verb, kind.plural, str(answer.status))
         return answer
-
-
-def micro_time(moment: datetime.datetime) -> str:
-    """Return a moment as Kubernetes' MicroTime."""
-    return moment.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _checked(answer: Answer, request: Request) -> Manifest:

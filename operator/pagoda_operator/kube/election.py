@@ -16,10 +16,10 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
-from pagoda_operator.kube.api import Api, Manifest
+from pagoda_operator.kube.api import Api
 from pagoda_operator.kube.errors import ConflictError, KubeError
 from pagoda_operator.kube.fence import Fence, end_process, now_seconds
-from pagoda_operator.kube.kinds import LEASE
+from pagoda_operator.kube.kinds import LEASE, Manifest
 from pagoda_operator.kube.lease import Sight, Terms, claim, give_up
 from pagoda_runtime.logs import fields
 

@@ -1,8 +1,12 @@
-"""The kinds the operator reads or writes, with the path under which each is served."""
+"""The kinds the operator reads or writes, with the path under which each is served; how times in them are written."""
 
+import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
+
+Manifest = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -58,3 +62,8 @@ def kind_of(manifest: Mapping[str, object]) -> Kind:
         KeyError: none of ours.
     """
     return _BY_NAME[str(manifest["apiVersion"]), str(manifest["kind"])]
+
+
+def micro_time(moment: datetime.datetime) -> str:
+    """Return a moment as Kubernetes' MicroTime."""
+    return moment.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

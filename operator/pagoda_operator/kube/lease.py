@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pagoda_operator.kube.api import Manifest, micro_time
-from pagoda_operator.kube.kinds import LEASE
+from pagoda_operator.kube.kinds import LEASE, Manifest, micro_time
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,23 @@ class SidecarAnswer:
     hits: str
 
 
+@dataclass(frozen=True)
+class Failure:
+    """A door that did not answer as it should."""
+
+    outcome: str
+    """For the metric: absent, silent, unreachable or wrong."""
+    reason: str
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What both doors said."""
+
+    engine: EngineAnswer | Failure
+    sidecar: SidecarAnswer | Failure
+
+
 def read_ready(status: int, body: bytes) -> EngineAnswer:
     """Read an answer of `/ready`.
 

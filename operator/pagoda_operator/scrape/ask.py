@@ -12,8 +12,9 @@ from pagoda_operator.names import ENGINE_PORT, SIDECAR_PORT
 from pagoda_operator.scrape.answers import (
     MAX_ANSWER_BYTES,
     AnswerError,
+    Answers,
     EngineAnswer,
-    SidecarAnswer,
+    Failure,
     one_line,
     read_ready,
     read_summary,
@@ -32,23 +33,6 @@ class Ports:
 
     engine: int = ENGINE_PORT
     sidecar: int = SIDECAR_PORT
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A door that did not answer as it should."""
-
-    outcome: str
-    """For the metric: absent, silent, unreachable or wrong."""
-    reason: str
-
-
-@dataclass(frozen=True)
-class Answers:
-    """What both doors said."""
-
-    engine: EngineAnswer | Failure
-    sidecar: SidecarAnswer | Failure
 
 
 async def look_at(pod: EnginePod, ports: Ports, known: EngineAnswer | None = None) -> Answers:

@@ -1,6 +1,6 @@
 """The metrics of asking pods, made in one place."""
 
-from pagoda_operator.scrape.ask import Answers, Failure
+from pagoda_operator.scrape.answers import Answers, Failure
 from pagoda_protocol import metrics as names
 from pagoda_runtime.metrics import Metrics
 

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pagoda_operator.scrape.answers import EngineAnswer
-from pagoda_operator.scrape.ask import Answers, Failure
+from pagoda_operator.scrape.answers import Answers, EngineAnswer, Failure
 
 HIT_RATIO_STEP = 0.05  # a smaller change is no news to a pool's status
 

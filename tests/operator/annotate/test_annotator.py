@@ -16,8 +16,7 @@ from pagoda_operator.kube.errors import ConflictError, ForbiddenError, GoneError
 from pagoda_operator.kube.kinds import POD, Kind
 from pagoda_operator.names import ANNOTATIONS_MANAGER
 from pagoda_operator.scrape import Fleet
-from pagoda_operator.scrape.answers import read_ready, read_summary
-from pagoda_operator.scrape.ask import Answers
+from pagoda_operator.scrape.answers import Answers, read_ready, read_summary
 from pagoda_operator.scrape.instruments import ScrapeInstruments
 from pagoda_operator.scrape.report import make_report
 from pagoda_protocol.annotations import CACHE_EPOCH, HIT_RATE_PERMILLE, PREFIX_HITS
