@@ -7,9 +7,12 @@ import json
 import time
 from typing import Any
 
+import pytest
+
 from e2e.cluster.handle import Cluster
 from e2e.operator.played import PATIENCE_SECONDS, Scene, eventually, playing
 from pagoda_operator import names
+from pagoda_operator.changes import NEVER
 from pagoda_operator.compare import difference
 from pagoda_operator.kube.errors import ConflictError
 from pagoda_operator.kube.kinds import CHILDREN, CONFIG_MAP, DEPLOYMENT, POD, POOL, SERVICE, Kind
@@ -126,6 +129,18 @@ async def test_what_has_the_name_of_a_child_and_is_not_ours_is_never_touched(kno
         await _delete(scene, SERVICE, "chat-router")
         await _delete(scene, CONFIG_MAP, "chat-live")
         await scene.until("chat", "Ready", "True")
+
+
+async def test_an_apply_of_what_was_missed_makes_it_and_takes_nothing_over(knowing: Cluster) -> None:
+    async with playing(knowing, "missed") as scene:
+        metadata = {"name": "chat-live", "namespace": scene.namespace, "resourceVersion": NEVER}
+        missed = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"mine": "yes"}}
+        await scene.api.apply(CONFIG_MAP, missed, manager="somebody")
+        with pytest.raises(ConflictError):
+            await scene.api.apply(CONFIG_MAP, {**missed, "data": {"mine": "no"}}, manager="operator")
+        found = await scene.api.get(CONFIG_MAP, scene.namespace, "chat-live")
+        assert found is not None
+        assert found["data"] == {"mine": "yes"}
 
 
 async def test_what_a_pool_no_longer_wants_goes_and_what_only_looks_like_it_stays(knowing: Cluster) -> None:

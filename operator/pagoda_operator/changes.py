@@ -11,10 +11,14 @@ from pagoda_operator.compare import Manifest, difference, stamp, template_mark
 
 Key = tuple[str, str]  # kind and name: all children of a pool are in its namespace
 
+NEVER = "1"
+"""A version that no object has: etcd's first write makes 2. An apply of it makes what is not there and conflicts with
+what somebody has made since it was missed; without a version it would take that over."""
+
 
 @dataclass(frozen=True)
 class Write:
-    """Apply a manifest; it carries the version that was observed, or none to make the object."""
+    """Apply a manifest; it carries the version that was observed, or to make the object one that none ever had."""
 
     manifest: Manifest
     why: str
@@ -93,13 +97,16 @@ def is_leaving(manifest: Manifest) -> bool:
 
 def _action(wanted: Manifest, found: Manifest | None) -> Action | None:
     if found is None:
-        return Write(wanted, "missing")
+        return Write(_of_version(wanted, NEVER), "missing")
     if (fixed := _fixed_difference(wanted, found)) is not None:
         return Delete(found, f"{fixed} cannot be changed in place", is_wanted=True, keeps_pods=_adopts(wanted, found))
     if (path := difference(wanted, found)) is not None:
-        version = found["metadata"]["resourceVersion"]
-        return Write({**wanted, "metadata": {**wanted["metadata"], "resourceVersion": version}}, path)
+        return Write(_of_version(wanted, found["metadata"]["resourceVersion"]), path)
     return None
+
+
+def _of_version(manifest: Manifest, version: str) -> Manifest:
+    return {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": version}}
 
 
 def _orphans(pool_uid: str, wanted: Sequence[Manifest], observed: Mapping[Key, Manifest]) -> tuple[Delete, ...]:

@@ -26,7 +26,7 @@ class MemoryApiServer:
         self.objects: dict[Key, dict[str, Any]] = {}
         self.requests: list[Request] = []
         self.on_request: Callable[[Request], None] = lambda _: None
-        self._version = 0
+        self._version = 1  # as etcd: no object has it
 
     @property
     def writes(self) -> list[Request]:

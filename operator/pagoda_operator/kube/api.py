@@ -71,8 +71,8 @@ class Api:
     ) -> Manifest:
         """Apply on the server's side and return what came of it, on demand its metadata alone.
 
-        With `metadata.resourceVersion` in the manifest nothing happens unless the object is still of that version;
-        without, it is made if there is none. Unknown fields are refused, never dropped.
+        An object that is not there is made. With `metadata.resourceVersion` in the manifest nothing happens to one that
+        is there unless it is of that version. Unknown fields are refused, never dropped.
         """
         metadata = manifest["metadata"]
         query = {"fieldManager": manager, "force": "true" if force else "false", "fieldValidation": "Strict"}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagoda_operator.changes import Delete, Key, Plan, Write, key_of, plan, rolls_pods
+from pagoda_operator.changes import NEVER, Delete, Key, Plan, Write, key_of, plan, rolls_pods
 from pagoda_operator.compare import stamp
 from pagoda_protocol.pool.spec import parse_pool
 from tests.operator.children.pools import MANAGED, UID, children_of, manifest
@@ -41,10 +41,10 @@ def only(found: Plan) -> Write | Delete:
     return found.actions[0]
 
 
-def test_from_nothing_every_child_is_made_in_the_order_of_rendering_without_a_version() -> None:
+def test_from_nothing_every_child_is_made_in_the_order_of_rendering_and_nothing_taken_over() -> None:
     found = plan(UID, WANTED, {})
     assert [key_of(action.manifest) for action in found.actions if isinstance(action, Write)] == KEYS
-    assert all("resourceVersion" not in action.manifest["metadata"] for action in found.actions)  # type: ignore[union-attr]
+    assert all(action.manifest["metadata"]["resourceVersion"] == NEVER for action in found.actions)  # type: ignore[union-attr]
 
 
 def test_where_all_is_as_wanted_nothing_is_done() -> None:

@@ -161,6 +161,25 @@ async def test_a_child_of_another_is_left_alone_and_the_rest_is_brought_about(st
     assert story.cluster.named("services", "chat-router")["spec"] == {"ports": [{"port": 1}]}
     assert story.cluster.condition("Degraded") == ("True", "NameClash")
     assert story.cluster.condition("Ready") == ("False", "NameClash")
+
+
+async def test_what_somebody_makes_between_the_look_and_the_write_is_not_taken_over(story: Story) -> None:
+    send, metadata = story.cluster.send, {"name": "chat-live", "namespace": NAMESPACE}
+    theirs = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"mine": "yes"}}
+
+    async def interrupted(request: Request) -> Answer:
+        if request.method == "PATCH" and request.path.endswith("/configmaps/chat-live"):
+            story.cluster.send = send  # type: ignore[method-assign]
+            story.cluster._post("v1", "configmaps", NAMESPACE, theirs)
+        return await send(request)
+
+    story.cluster.send = interrupted  # type: ignore[method-assign]
+    assert await story.reconcile() == CONFLICT_SECONDS
+    await story.reconcile()
+    found = story.cluster.named("configmaps", "chat-live")
+    assert found["data"] == {"mine": "yes"}
+    assert "ownerReferences" not in found["metadata"]
+    assert story.cluster.condition("Degraded") == ("True", "NameClash")
     assert story.cluster.named("deployments", "chat-engine")["spec"]["replicas"] == 2
 
 
