@@ -99,13 +99,19 @@ class KubernetesPods:
         for document in found:
             self._take(document)
         self._tell()
+        waits = backoff(FIRST_WAIT_SECONDS, LAST_WAIT_SECONDS)
         while True:
+            began = time.monotonic()
             async with contextlib.aclosing(api.watch(version)) as events:
                 async for event in events:
                     self._worked()
                     version = _version(event.pod) or version
                     if event.kind != "BOOKMARK" and self._take(event.pod, is_gone=event.kind == "DELETED"):
                         self._tell()
+            if time.monotonic() - began > STEADY_SECONDS:
+                waits = backoff(FIRST_WAIT_SECONDS, LAST_WAIT_SECONDS)
+            else:  # it should go on for a minute
+                await asyncio.sleep(next(waits))
 
     def _take(self, document: Mapping[str, Any], is_gone: bool = False) -> bool:
         """Note what is known of one pod now; return whether that is something new."""

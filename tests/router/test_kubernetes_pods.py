@@ -13,6 +13,7 @@ import pytest
 from pagoda_router import kubernetes_pods
 from pagoda_router.errors import DiscoveryError, StartError
 from pagoda_router.instruments import Instruments
+from pagoda_router.kubernetes_api import PodEvent
 from pagoda_router.kubernetes_pods import KubernetesPods, sighting_of
 from pagoda_router.pods import Pod
 from pagoda_router.server import Router, running
@@ -209,9 +210,9 @@ async def test_a_router_that_knows_no_api_server_does_not_start(
 
 
 class BrokenWatch:
-    """Lists nothing, and fails every watch at once."""
+    """Lists nothing, and fails every watch at once, or ends it without an error."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: Exception | None) -> None:
         self.error = error
         self.num_lists = 0
 
@@ -220,16 +221,17 @@ class BrokenWatch:
         return [], "1"
 
     async def watch(self, version: str) -> AsyncIterator[Any]:
-        raise self.error
-        yield
+        if self.error is not None:
+            raise self.error
+        yield PodEvent("BOOKMARK", {})
 
     async def close(self) -> None:
         pass
 
 
-@pytest.mark.parametrize("error", [DiscoveryError("server_error", "500"), DiscoveryError("gone", "410")])
-async def test_a_watch_that_always_fails_is_tried_ever_more_seldom(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [DiscoveryError("server_error", "500"), DiscoveryError("gone", "410"), None])
+async def test_a_watch_that_always_fails_or_ends_at_once_is_tried_ever_more_seldom(
+    error: Exception | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
     sleep = asyncio.sleep

@@ -25,6 +25,7 @@ SELECTOR = f"app.kubernetes.io/managed-by={MANAGER},{PART_LABEL}={ENGINE}"
 STREAM_SECONDS = 300  # after which the server ends a watch, and the next one goes on from there
 SILENCE_SECONDS = 150.0  # the server sends a bookmark each minute
 FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 0.5, 30.0
+STEADY_SECONDS = 10.0  # what went on for so long may be begun again at once
 # As the API server writes an object's metadata; another order only means that the line is parsed.
 _IDENTITY = re.compile(rb'"uid":"([^"]{1,64})","resourceVersion":"(\d{1,32})"')
 _HEAD_BYTES = 2048
@@ -64,17 +65,23 @@ class PodWatch:
     async def _keep_watching(self, namespace: str | None) -> None:
         version: str | None = None
         waits = backoff(FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
+        clock = asyncio.get_running_loop().time
         while True:
+            began, has_failed = clock(), False
             try:
                 if version is None:
                     version = await self._list(namespace)
                 async for line in self._follow(namespace, version):
                     version = self._take(line) or version
-                    waits = backoff(FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
             except GoneError:
                 version = None  # too old to follow from: list again
             except KubeError as error:
+                has_failed = True
                 _log.warning("engine pods cannot be watched %s", fields(namespace=namespace or "all", error=error))
+            is_steady = clock() - began >= STEADY_SECONDS
+            if is_steady:
+                waits = backoff(FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
+            if has_failed or not is_steady:
                 await asyncio.sleep(next(waits))
 
     async def _list(self, namespace: str | None) -> str:

@@ -7,6 +7,8 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any
 
+import pytest
+
 from pagoda_operator.kube.errors import ForbiddenError, GoneError, KubeError, UnreachableError
 from pagoda_operator.kube.kinds import Kind
 from pagoda_operator.scrape import Fleet
@@ -126,7 +128,7 @@ async def test_an_event_of_a_version_that_is_known_is_not_taken_in_again() -> No
         await asyncio.sleep(0.01)
         assert here.fleet.num_seen == before
         here.server.lines.put_nowait(None)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(1)
         assert here.server.watches[-1][1]["resourceVersion"] == "11"  # but the watch goes on from there
 
 
@@ -136,7 +138,7 @@ async def test_a_watch_that_ended_goes_on_from_the_last_version_that_was_told() 
         here.server.say("ADDED", engine_pod(0, version=15))
         here.server.say("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": "40"}})
         here.server.lines.put_nowait(None)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(1)
         assert [query["resourceVersion"] for _, query in here.server.watches] == ["10", "40"]
         assert len(here.server.lists) == 1
 
@@ -147,7 +149,7 @@ async def test_what_ended_while_nobody_watched_is_forgotten_with_the_next_list()
         here.server.pods = [engine_pod(1, version=20)]
         here.server.version = "30"
         here.server.say("ERROR", {"code": 410, "message": "too old resource version"})
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(1)
         assert not here.knows(0)
         assert here.knows(1, 20)
         assert here.server.watches[-1][1]["resourceVersion"] == "30"
@@ -157,8 +159,32 @@ async def test_what_ended_while_nobody_watched_is_forgotten_with_the_next_list()
 async def test_a_refused_watch_with_a_version_too_old_is_listed_anew() -> None:
     async with world() as here:
         here.server.lines.put_nowait(GoneError("too old"))
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(1)
         assert len(here.server.lists) == 2
+
+
+@story
+async def test_a_watch_that_ended_after_a_while_is_begun_again_at_once() -> None:
+    async with world() as here:
+        await asyncio.sleep(300)
+        here.server.lines.put_nowait(None)
+        await asyncio.sleep(0.01)
+        here.server.lines.put_nowait(None)
+        await asyncio.sleep(0.01)
+        assert len(here.server.watches) == 2
+
+
+@pytest.mark.parametrize("line", [None, GoneError("too old"), b"<html>"], ids=["nothing", "too old", "garbled"])
+def test_a_watch_that_always_ends_at_once_is_begun_ever_more_seldom(line: bytes | GoneError | None) -> None:
+    @story
+    async def told() -> None:
+        async with world() as here:
+            for _ in range(1000):
+                here.server.lines.put_nowait(line)
+            await asyncio.sleep(300)
+            assert 8 <= len(here.server.watches) <= 30
+
+    told()
 
 
 @story
@@ -166,7 +192,7 @@ async def test_a_garbled_line_is_a_reason_to_list_anew() -> None:
     async with world() as here:
         for line in (b"nonsense", b"{}", b"[]", b'{"type":"ADDED","object":7}'):
             here.server.lines.put_nowait(line)
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(10)
         assert len(here.server.lists) == 5
 
 
