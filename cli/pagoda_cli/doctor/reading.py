@@ -21,7 +21,10 @@ from pagoda_runtime.deadlines import Deadline
 
 CALL_SECONDS = 10.0
 MAX_BODY_BYTES = 64 << 20
+MAX_POD_BYTES = 64 << 10  # of one pod, many of which are asked at a time
 _PAGE = 500
+_NOT_NOW = (403, 429)  # what an API server that can be read may say to a question about its version
+_NO_KUBERNETES = "is this a Kubernetes API server?"
 _CHUNK_BYTES = 64 << 10
 
 
@@ -42,11 +45,13 @@ class Server(Protocol):
 
     address: str
 
-    def call(self, method: str, path: str, query: Mapping[str, str], body: Manifest | None, seconds: float) -> bytes:
+    def call(
+        self, method: str, path: str, query: Mapping[str, str], body: Manifest | None, seconds: float, max_bytes: int
+    ) -> bytes:
         """Call once.
 
         Raises:
-            CallError: when the answer is none of 2xx, or there is none within `seconds`.
+            CallError: when the answer is none of 2xx or too long, or there is none within `seconds`.
         """
         ...
 
@@ -58,7 +63,9 @@ class KubeServer:
         self._client = client
         self.address = str(client.configuration.host)
 
-    def call(self, method: str, path: str, query: Mapping[str, str], body: Manifest | None, seconds: float) -> bytes:
+    def call(
+        self, method: str, path: str, query: Mapping[str, str], body: Manifest | None, seconds: float, max_bytes: int
+    ) -> bytes:
         """Call once; the protocol says the rest."""
         deadline = Deadline(seconds)
         try:
@@ -81,7 +88,7 @@ class KubeServer:
                 preload_content=False,
             )
             try:
-                content_bytes = _read(answer, deadline)
+                content_bytes = _read(answer, deadline, max_bytes)
             finally:
                 answer.close()
         except (urllib3.exceptions.HTTPError, OSError) as error:
@@ -105,7 +112,7 @@ def connect(kubeconfig: Path | None, context: str | None) -> KubeServer:
         if kubeconfig is not None or context is not None:
             raise ClusterError(f"the kubeconfig cannot be used: {error}") from error
         client = _in_cluster(error)
-    except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, LookupError, yaml.YAMLError) as error:
         raise ClusterError(f"the kubeconfig cannot be read: {error}") from error
     return KubeServer(client)
 
@@ -136,7 +143,7 @@ class Reading:
         try:
             self._json("GET", "/version")
         except CallError as error:
-            if error.status is None or error.status == 401:
+            if error.status is None or (error.status < 500 and error.status not in _NOT_NOW):
                 raise ClusterError(f"{self._server.address}: {error}") from error
 
     def items(self, path: str, what: str, selector: str = "", fields: str = "") -> Manifests | None:
@@ -148,8 +155,7 @@ class Reading:
         try:
             while True:
                 page = self._json("GET", path, query)
-                named = {"apiVersion": page["apiVersion"], "kind": page["kind"].removesuffix("List")}
-                found += [named | item for item in page.get("items") or ()]
+                found += _items(page)
                 token = (page.get("metadata") or {}).get("continue")
                 if not token:
                     return tuple(found)
@@ -161,7 +167,7 @@ class Reading:
     def one(self, path: str, what: str) -> tuple[Manifest | None, bool]:
         """Return an object and True, None and True where there is none, None and False where it was not read."""
         try:
-            return self._json("GET", path), True
+            return _checked(self._json("GET", path)), True
         except CallError as error:
             if error.status == 404:
                 return None, True
@@ -182,7 +188,7 @@ class Reading:
         except CallError as error:
             self._note("create subjectaccessreviews, which tell what the operator may do", error)
             return None
-        return bool(answer["status"].get("allowed"))
+        return bool((answer.get("status") or {}).get("allowed"))
 
     def ask_pod(self, namespace: str, name: str, port: int, path: str, seconds: float) -> tuple[int, bytes]:
         """Ask a pod through the API server's proxy; return status and body.
@@ -192,7 +198,8 @@ class Reading:
         """
         proxy = f"/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy{path}"
         try:
-            return 200, self._server.call("GET", proxy, {}, None, min(seconds, self._deadline.remaining or 0.001))
+            seconds = min(seconds, self._deadline.remaining or 0.001)
+            return 200, self._server.call("GET", proxy, {}, None, seconds, MAX_POD_BYTES)
         except CallError as error:
             if error.status == 503 and (body := str(error)).startswith("{"):
                 return 503, body.encode()
@@ -210,11 +217,11 @@ class Reading:
         if seconds <= 0:
             raise CallError(None, "the time for reading the cluster is up")
         try:
-            document = json.loads(self._server.call(method, path, query or {}, body, seconds))
-        except ValueError as error:
-            raise CallError(None, "the answer is not JSON; is this a Kubernetes API server?") from error
+            document = json.loads(self._server.call(method, path, query or {}, body, seconds, MAX_BODY_BYTES))
+        except (ValueError, RecursionError) as error:
+            raise CallError(None, f"the answer is not JSON; {_NO_KUBERNETES}") from error
         if not isinstance(document, dict):
-            raise CallError(None, "the answer is no object; is this a Kubernetes API server?")
+            raise CallError(None, f"the answer is no object; {_NO_KUBERNETES}")
         return document
 
     def _note(self, what: str, error: CallError) -> None:
@@ -228,15 +235,30 @@ def quoted(part: str) -> str:
     return urllib.parse.quote(part, safe="")
 
 
-def _read(answer: urllib3.BaseHTTPResponse, deadline: Deadline) -> bytes:
+def _read(answer: urllib3.BaseHTTPResponse, deadline: Deadline, max_bytes: int) -> bytes:
     body = bytearray()
     while chunk := answer.read1(_CHUNK_BYTES):
         body += chunk
         if deadline.expired:
             raise CallError(None, "the answer took too long")
-        if len(body) > MAX_BODY_BYTES:
-            raise CallError(None, f"the answer is longer than {MAX_BODY_BYTES} bytes")
+        if len(body) > max_bytes:
+            raise CallError(None, f"the answer is longer than {max_bytes} bytes")
     return bytes(body)
+
+
+def _items(page: dict[str, Any]) -> list[Manifest]:
+    """Return the objects of a list, each with the kind that the list alone names."""
+    version, kind, items = page.get("apiVersion"), page.get("kind"), page.get("items") or []
+    if not isinstance(version, str) or not isinstance(kind, str) or not isinstance(items, list):
+        raise CallError(None, f"the answer is no list; {_NO_KUBERNETES}")
+    named = {"apiVersion": version, "kind": kind.removesuffix("List")}
+    return [named | dict(_checked(item)) for item in items]
+
+
+def _checked(document: object) -> Manifest:
+    if not isinstance(document, dict) or not isinstance(document.get("metadata"), dict):
+        raise CallError(None, f"the answer holds what is no object of Kubernetes; {_NO_KUBERNETES}")
+    return document
 
 
 def _message(body: bytes, status: int) -> str:

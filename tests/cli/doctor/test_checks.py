@@ -338,11 +338,13 @@ def test_a_pod_may_say_anything(said: Any) -> None:
 
 
 def test_what_a_pod_says_stays_one_short_line() -> None:
-    found = examine(says(**tier("ram", state="off", reason="a\n\x1b[31m" + "x" * 9999))(healthy()))
-    (text,) = [finding.seen for finding in found if finding.code == "PGD054"]
-    assert "\n" not in text
-    assert "\x1b" not in text
-    assert len(text) < 300
+    odd = "a\n\x1b[31m\ud800" + "x" * 9999
+    found = examine(says(namespace=odd, **tier("ram", state="off", reason=odd))(healthy()))
+    texts = [finding.seen for finding in found if finding.code in ("PGD050", "PGD054")]
+    assert len(texts) == 2
+    for text in texts:
+        assert text.isprintable()
+        assert len(text) < 300
 
 
 def test_the_worst_comes_first() -> None:

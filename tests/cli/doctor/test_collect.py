@@ -28,7 +28,9 @@ class Server:
     address: str = "https://cluster"
     calls: list[str] = field(default_factory=list)
 
-    def call(self, method: str, path: str, query: Mapping[str, str], body: Any, seconds: float) -> bytes:
+    def call(
+        self, method: str, path: str, query: Mapping[str, str], body: Any, seconds: float, max_bytes: int
+    ) -> bytes:
         self.calls.append(path)
         if any(part in path for part in self.forbidden):
             raise CallError(403, "forbidden")
@@ -68,9 +70,9 @@ def cluster(**changes: Any) -> Server:
         "/apis/networking.k8s.io/v1/namespaces/pagoda/networkpolicies": listed(()),
         "/apis/policy/v1/namespaces/shop/poddisruptionbudgets": listed(good.budgets or ()),
         f"{SHOP}/events": listed(()),
-        f"{SHOP}/secrets/{POOL_SECRET}": {"kind": "Secret", "data": {"pool": "czNjcjN0", "digest": "czNjcjN0"}},
+        f"{SHOP}/secrets/{POOL_SECRET}": {"metadata": {}, "data": {"pool": "czNjcjN0", "digest": "czNjcjN0"}},
         f"{SHOP}/secrets/{MEMCACHED_SECRET}": {
-            "kind": "Secret", "data": {"username": "czNjcjN0", "password": "czNjcjN0", "auth": "czNjcjN0"},
+            "metadata": {}, "data": {"username": "czNjcjN0", "password": "czNjcjN0", "auth": "czNjcjN0"},
         },
     }  # fmt: skip
     for name, labels in good.namespaces.items():

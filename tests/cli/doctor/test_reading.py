@@ -42,7 +42,7 @@ def api_server(tmp_path: Path, answering: Answering) -> Iterator[Path]:
         server.server_close()
 
 
-def kubeconfig(folder: Path, address: str, **user: Any) -> Path:
+def kubeconfig(folder: Path, address: object, **user: Any) -> Path:
     path = folder / "kubeconfig"
     path.write_text(yaml.safe_dump({
         "apiVersion": "v1", "kind": "Config", "current-context": "c",
@@ -87,7 +87,7 @@ def test_a_server_that_never_ends_its_answer_is_given_up_in_time(tmp_path: Path,
         server = connect(path, None)
         began = time.monotonic()
         with pytest.raises(CallError) as failed:
-            server.call("GET", "/version", {}, None, 0.5)
+            server.call("GET", "/version", {}, None, 0.5, 1000)
         assert failed.value.status is None
         assert time.monotonic() - began < 3.0
 
@@ -106,6 +106,9 @@ def test_a_cluster_that_does_not_answer_cannot_be_read(tmp_path: Path, capsys: p
         (status(401, "Unauthorized"), "Unauthorized"),
         (lambda handler: send(handler, 200, b"<html>"), "not JSON"),
         (say(200, []), "no object"),
+        (status(404, "404 page not found"), "not found"),
+        (lambda handler: send(handler, 302, b""), "302"),
+        (lambda handler: send(handler, 200, b"[" * 100_000), "not JSON"),
     ],
 )
 def test_a_server_that_is_none_or_knows_us_not_cannot_be_read(tmp_path: Path, answering: Answering, words: str) -> None:
@@ -113,6 +116,36 @@ def test_a_server_that_is_none_or_knows_us_not_cannot_be_read(tmp_path: Path, an
         report = examined(Request(None, path, None, as_json=False), seconds=5.0)
         assert report.status == 3
         assert words in report.findings[0].seen
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"status": "up"},
+        {"apiVersion": "v1", "kind": "List", "items": 3},
+        {"apiVersion": "v1", "kind": "List", "items": [None]},
+        {"apiVersion": "v1", "kind": "List", "items": [{"metadata": None}]},
+    ],
+    ids=["no list", "a number of items", "an item that is none", "an item without a name"],
+)
+def test_a_server_that_answers_something_else_is_said_to(tmp_path: Path, document: Any) -> None:
+    with api_server(tmp_path, say(200, document)) as path:
+        report = examined(Request(None, path, None, as_json=False), seconds=5.0)
+        assert report.status == 1
+        assert {finding.code for finding in report.findings} == {"PGD091"}
+        assert all("Kubernetes" in finding.seen for finding in report.findings)
+
+
+@pytest.mark.parametrize(
+    ("address", "user"),
+    [(5, {}), ("https://127.0.0.1:1", {"auth-provider": {"name": "gcp"}})],
+    ids=["an address that is a number", "a provider that says nothing"],
+)
+def test_a_kubeconfig_that_the_client_stumbles_over_is_said(
+    tmp_path: Path, address: object, user: dict[str, Any]
+) -> None:
+    with pytest.raises(ClusterError, match="kubeconfig"):
+        connect(kubeconfig(tmp_path, address, **user), None)
 
 
 def test_no_kubeconfig_and_an_unknown_context_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,9 +225,8 @@ def test_a_pod_that_is_not_ready_is_told_from_an_api_server_that_cannot_reach_it
             reading.ask_pod("shop", "p", 8000, "/ready", 1.0)
 
 
-def test_a_body_without_end_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pagoda_cli.doctor.reading.MAX_BODY_BYTES", 1000)
+def test_a_body_without_end_is_not_kept(tmp_path: Path) -> None:
     with api_server(tmp_path, lambda handler: send(handler, 200, b"x" * 5000)) as path:
         server: KubeServer = connect(path, None)
         with pytest.raises(CallError, match="longer than"):
-            server.call("GET", "/version", {}, None, 5.0)
+            server.call("GET", "/version", {}, None, 5.0, 1000)

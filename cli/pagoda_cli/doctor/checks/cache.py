@@ -41,7 +41,7 @@ def _skew(snapshot: Snapshot, pool: Manifest, pods: Manifests) -> Iterable[Findi
 def _from_summary(snapshot: Snapshot, key: str) -> Callable[[Manifest], str | None]:
     def value_of(pod: Manifest) -> str | None:
         value = (_summary(snapshot, pod) or {}).get(key)
-        return None if value is None else str(value)
+        return None if value is None else _text(value)
 
     return value_of
 
