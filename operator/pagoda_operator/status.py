@@ -5,6 +5,7 @@ coarse and keeps its step until the mean has left it for good.
 """
 
 import datetime
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -72,6 +73,14 @@ def _hit_rate(evidence: Evidence, before: Manifest) -> str | None:
     ratio = proofs.hit_ratio(pods, evidence.reports)
     if ratio is None:
         return None
-    if former is not None and abs(100 * ratio - float(former.rstrip("%"))) < HIT_RATE_STEP:
-        return str(former)
+    if abs(100 * ratio - _percent(former)) < HIT_RATE_STEP:
+        return former
     return f"{round(100 * ratio / HIT_RATE_STEP) * HIT_RATE_STEP:g}%"
+
+
+def _percent(rate: str | None) -> float:
+    """Return a rate as a number; none at all for what somebody else may have written there."""
+    try:
+        return math.nan if rate is None else float(rate.removesuffix("%"))
+    except ValueError:
+        return math.nan

@@ -12,6 +12,8 @@ from typing import Any
 
 from pagoda_operator.kube.kinds import LEASE, Manifest, micro_time
 
+_INT32 = 2**31
+
 
 @dataclass(frozen=True)
 class Terms:
@@ -77,7 +79,8 @@ def claim(
     if spec.get("holderIdentity") == identity:
         transitions = spec.get("leaseTransitions") or 0
         return dict(lease) | {"spec": _spec(identity, terms, spec.get("acquireTime") or time, time, transitions)}
-    return dict(lease) | {"spec": _spec(identity, terms, time, time, (spec.get("leaseTransitions") or 0) + 1)}
+    transitions = ((spec.get("leaseTransitions") or 0) + 1) % _INT32  # one more would be refused, and nobody lead
+    return dict(lease) | {"spec": _spec(identity, terms, time, time, transitions)}
 
 
 def give_up(lease: Mapping[str, Any], moment: datetime.datetime) -> Manifest:

@@ -76,8 +76,8 @@ class Fleet:
     def expect(self, namespace: str, pool: str, generation: int) -> None:
         """Have a pool's pods asked often until they follow live settings of `generation`."""
         key = (namespace, pool)
-        if self._expected.get(key, 0) >= generation:
-            return
+        if self._expected.get(key) == generation:
+            return  # a pool made anew begins at 1
         self._expected[key] = generation
         for uid in self._pools.get(key, ()):
             if (report := self._reports.get(uid)) is not None and not report.is_proven(generation):

@@ -1,6 +1,7 @@
 """Elections in virtual time: two candidates, one Lease, ways to the API server that hang or lose."""
 
 import asyncio
+import datetime
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, NoReturn
@@ -11,7 +12,7 @@ from pagoda_operator.kube.api import Api
 from pagoda_operator.kube.election import Election
 from pagoda_operator.kube.errors import UnreachableError
 from pagoda_operator.kube.fence import Fence
-from pagoda_operator.kube.lease import Terms
+from pagoda_operator.kube.lease import Terms, claim
 from pagoda_operator.kube.transport import Answer, Request
 from tests.support.api_server import MemoryApiServer
 from tests.support.virtual_time import run_virtually
@@ -118,6 +119,12 @@ async def test_a_black_holed_leader_has_ended_before_another_leads_within_twenty
         assert begin < first.ended_at < second.leads_since < begin + 20
         assert second.leads_since - first.ended_at >= TERMS.lease - TERMS.renew - 0.1
         assert server.objects[LEASE]["spec"]["leaseTransitions"] == 1
+
+
+def test_no_number_of_transitions_keeps_a_candidate_from_a_lease_that_the_api_server_takes() -> None:
+    spec = {"holderIdentity": "", "leaseTransitions": 2**31 - 1}
+    claimed = claim({"spec": spec}, "models", "pagoda", "first", TERMS, datetime.datetime.now(datetime.UTC))
+    assert 0 <= claimed["spec"]["leaseTransitions"] < 2**31
 
 
 @story

@@ -84,6 +84,8 @@ def test_a_model_that_is_not_known_stays_what_it_was() -> None:
         ((0.8249,), "80%", "80%"),
         ((0.826,), "80%", "82.5%"),
         ((0.776,), "80%", "80%"),
+        ((0.81,), "whatever somebody wrote", "80%"),
+        ((0.81,), "nan%", "80%"),
     ],
 )
 def test_the_hit_rate_is_coarse_and_absent_is_not_zero(

@@ -131,6 +131,17 @@ async def test_a_pod_that_must_follow_newer_settings_is_asked_until_it_does() ->
         assert here.changes == [("shop", "chat")] * 2
 
 
+async def test_a_pool_made_anew_is_not_measured_by_its_predecessors_generation() -> None:
+    async with world() as here:
+        here.fleet.expect("shop", "chat", 7)
+        here.fleet.expect("shop", "chat", 3)
+        here.show()
+        await here.until(lambda report: report.generation == 3)
+        num_asked = here.pods[0].num_asked
+        await asyncio.sleep(4)
+        assert here.pods[0].num_asked == num_asked, "what has proved itself is asked seldom"
+
+
 async def test_what_the_last_container_said_is_gone_once_another_one_runs() -> None:
     async with world() as here:
         here.show()
