@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import kopf
@@ -19,6 +19,7 @@ import kopf
 from pagoda_operator import names
 from pagoda_operator.kube.client import connection
 from pagoda_operator.kube.kinds import CHILDREN, POD, POOL, Kind
+from pagoda_runtime.deadlines import backoff
 
 _log = logging.getLogger(__name__)
 
@@ -60,6 +61,16 @@ def make_registry(trigger: Trigger) -> kopf.OperatorRegistry:
     return registry
 
 
+class Waits(Iterable[float]):
+    """How long kopf waits after each failure in a row of a list or a watch: without an end.
+
+    It would end all of watching after some, and with it the process, because one kind may not be read for a minute.
+    """
+
+    def __iter__(self) -> Iterator[float]:
+        return backoff(0.5, 30.0)
+
+
 def make_settings() -> kopf.OperatorSettings:
     """Return kopf's settings: it writes nothing, looks for no peers and no CRDs, and every call of it ends."""
     settings = kopf.OperatorSettings()
@@ -71,6 +82,7 @@ def make_settings() -> kopf.OperatorSettings:
     settings.persistence.finalizer = f"{names.GROUP}/never-set"  # kopf removes what it takes for its own
     settings.networking.request_timeout = _REQUEST_SECONDS
     settings.networking.connect_timeout = _REQUEST_SECONDS
+    settings.networking.error_backoffs = Waits()
     settings.watching.server_timeout = _STREAM_SECONDS
     settings.watching.chunk_size = _PAGE
     settings.queueing.idle_timeout = 1.0

@@ -1,8 +1,9 @@
 """What an event triggers: kopf's own dispatch with our registry, no cluster."""
 
 import asyncio
+import itertools
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import kopf
@@ -97,3 +98,13 @@ async def test_kopf_is_told_to_write_nothing_and_to_look_only_for_what_is_ours()
         group, _, version = kind.api_version.rpartition("/")
         resource = references.Resource(group, version, kind.plural)
         assert settings.watching.label_selectors.collect(resource) == [selector]
+
+
+def test_what_may_not_be_read_for_a_while_is_tried_for_ever_and_ends_nobody() -> None:
+    waits = make_settings().networking.error_backoffs
+    assert isinstance(waits, Iterable)
+    for _ in ("for one request", "for the next one"):
+        first, *others = itertools.islice(waits, 1000)
+        assert first <= 0.5
+        assert len(others) == 999
+        assert all(15 <= wait <= 30 for wait in others[10:])
