@@ -31,6 +31,11 @@ from e2e.charts.rendered import RefusedError, render, rendered_text
         ("images.engine.digest=sha256:1", "digest"),
         ("watch.namespaces={a}", "namespaces"),
         ("networkPolicy.apiServerPorts={}", "apiServerPorts"),
+        ("images.engine.digest=null", "digest"),
+        ("images.memcached.repository=null", "repository"),
+        ("images.router=null", "router"),
+        ("operator=null", "operator"),
+        ("monitoring.alerts=null", "alerts"),
     ],
 )
 def test_a_value_that_the_chart_does_not_know_is_refused_by_name(value: str, named: str) -> None:
