@@ -98,7 +98,7 @@ def test_prepare_fetches_all_that_stories_take_from_modules(monkeypatch: pytest.
     monkeypatch.setenv("GOPROXY", "off")
     assert (binaries.kwok_source() / "kustomize").is_dir()
     assert prometheus_kinds.prometheus_kinds().count("kind: CustomResourceDefinition") == 3
-    assert inference_extension.crd_file().is_file()
+    assert inference_extension.crds_file().is_file()
 
 
 def test_a_killed_run_is_cleared_away_by_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:

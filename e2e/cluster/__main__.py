@@ -69,7 +69,7 @@ def _fetch_modules() -> None:
     """Have Go's cache hold what stories read from modules, so that none of them waits for the network."""
     binaries.kwok_source()
     binaries.module(prometheus_kinds.MODULE)
-    inference_extension.crd_file()
+    inference_extension.crds_file()
 
 
 def _up(arguments: argparse.Namespace) -> None:

@@ -1,16 +1,21 @@
-"""The Gateway API Inference Extension's CRD, whose kind is an InferencePool too, in another group."""
+"""Those CRDs of the Gateway API Inference Extension whose kind is an InferencePool too, in its two groups."""
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from e2e.cluster import binaries
+from e2e.cluster.handle import Cluster, KubectlError
+from e2e.crd.pools import wait_established
 
 VERSION = "v1.1.0"
 MODULE = "sigs.k8s.io/gateway-api-inference-extension"
 SUM = "h1:MqRYk+3LNUWB0MbTgTZVhmJGNDTvm8l3ze4MOlzR7MU="
 RESOURCE = "inferencepools.inference.networking.k8s.io"
-FILE = "inference.networking.k8s.io_inferencepools.yaml"
-POOL = """
+EXPERIMENTAL = "inferencepools.inference.networking.x-k8s.io"
+GONE_SECONDS = 240  # the API server waits twice as long after each try at removing what is of a kind
+POOLS = """
 apiVersion: inference.networking.k8s.io/v1
 kind: InferencePool
 metadata: {name: chat}
@@ -18,16 +23,43 @@ spec:
   selector: {matchLabels: {app: somebody-elses}}
   targetPorts: [{number: 8000}]
   endpointPickerRef: {name: picker, port: {number: 9002}}
+---
+apiVersion: inference.networking.x-k8s.io/v1alpha2
+kind: InferencePool
+metadata: {name: chat}
+spec:
+  selector: {app: somebody-elses}
+  targetPortNumber: 8000
+  extensionRef: {name: picker}
 """
 
 
-def crd_file() -> Path:
-    """Return the CRD's manifest from the cache, fetched with Go's own client if it is not there."""
-    kept = binaries.cache_root() / f"inference-extension-{VERSION}.yaml"
+@contextlib.contextmanager
+def installed(cluster: Cluster) -> Iterator[None]:
+    """Have the API server know them while the context is open; what was there before stays."""
+    try:
+        cluster.kubectl("get", "crd", RESOURCE)
+    except KubectlError:
+        manifests = str(crds_file())
+        cluster.kubectl("create", "-f", manifests)
+        try:
+            for resource in (RESOURCE, EXPERIMENTAL):
+                wait_established(cluster, resource)
+            yield
+        finally:
+            cluster.kubectl("delete", "-f", manifests, f"--timeout={GONE_SECONDS}s", timeout=GONE_SECONDS + 10)
+    else:
+        yield
+
+
+def crds_file() -> Path:
+    """Return the CRDs' manifests from the cache, fetched with Go's own client if they are not there."""
+    kept = binaries.cache_root() / f"inference-extension-pools-{VERSION}.yaml"
     if not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
         draft = kept.with_name(f"{kept.name}.{os.getpid()}")
-        draft.write_bytes((_module() / "config" / "crd" / "bases" / FILE).read_bytes())
+        bases = _module() / "config" / "crd" / "bases"
+        draft.write_text("\n---\n".join(path.read_text() for path in sorted(bases.glob("*_inferencepools.yaml"))))
         draft.rename(kept)
     return kept
 
