@@ -6,6 +6,10 @@ ENV := .venv/bin
 export OMP_WAIT_POLICY := PASSIVE
 export HF_HUB_OFFLINE := 1
 
+# Tests that mostly wait: two run at a time, a file or a story's folder by itself. The others measure, or need all cores.
+TWO_AT_A_TIME := -n 2 --dist
+WAITING_STORIES := e2e/charts e2e/crd e2e/operator e2e/test_cluster.py e2e/test_faults.py e2e/test_kill_points.py
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check faults format generate bench cluster cluster-down clean
 
@@ -23,11 +27,12 @@ check: setup ## the inner loop: format, lint, types, contracts, tests without th
 	@$(ENV)/ruff check .
 	@$(ENV)/mypy
 	@PYTHONPATH=. $(ENV)/lint-imports
-	@$(ENV)/pytest tests
+	@$(ENV)/pytest tests $(TWO_AT_A_TIME) loadfile
 
 test: check ## everything that must hold: check, the stories in e2e/, short forms of the benches
 	@$(ENV)/python -m e2e.cluster prepare
-	@$(ENV)/pytest e2e
+	@$(ENV)/pytest $(WAITING_STORIES) $(TWO_AT_A_TIME) loadgroup
+	@$(ENV)/pytest e2e $(WAITING_STORIES:%=--ignore=%)
 
 faults: setup ## a million operations under random faults, ten minutes of random calls (see tests/README.md)
 	@$(ENV)/python -m tests.faults.long

@@ -53,7 +53,9 @@ def operator_identity(cluster: Cluster, namespace: str, *values: str) -> Iterato
     settings = values or ("watch.scope=Namespaces", f"watch.namespaces={{{namespace}}}")
     flags = [part for value in settings for part in ("--set", value)]
     documents = _rendered(cluster, namespace, flags)
-    rights = yaml.safe_dump_all([document for document in documents if document["kind"] in _RIGHTS])
+    rights = yaml.safe_dump_all(
+        [document for document in documents if document["kind"] in _RIGHTS] + [_lease(namespace)]
+    )
     cluster.apply(rights)
     try:
         account = next(document for document in documents if document["kind"] == "ServiceAccount")
@@ -61,6 +63,12 @@ def operator_identity(cluster: Cluster, namespace: str, *values: str) -> Iterato
         yield Identity(kubeconfig, namespace, _arguments(documents))
     finally:
         cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", input=rights)
+
+
+def _lease(namespace: str) -> dict[str, Any]:
+    """Return the Lease as a former operator has left it: the very first one of an installation would wait 8 s."""
+    metadata = {"name": RELEASE, "namespace": namespace}
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": {}}
 
 
 @contextlib.contextmanager

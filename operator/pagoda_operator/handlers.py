@@ -27,6 +27,7 @@ OURS = f"app.kubernetes.io/managed-by={names.MANAGER}"
 OTHER_PODS = f"{OURS},{names.PART_LABEL}!={names.ENGINE}"
 """Engine pods have a watch of their own, `scrape.pod_watch`."""
 _REQUEST_SECONDS = 10.0
+_END_SECONDS = 3.0
 _STREAM_SECONDS = 300  # after which the server ends a watch, and the next one goes on from there
 _PAGE = 200  # objects that are held at once while all are listed
 
@@ -112,7 +113,8 @@ async def watching(trigger: Trigger, namespaces: Sequence[str]) -> AsyncIterator
     finally:
         for task in (failing, *tasks):
             task.cancel()
-        await asyncio.gather(failing, *tasks, return_exceptions=True)
+        ended, _ = await asyncio.wait((failing, *tasks), timeout=_END_SECONDS)  # some of a failed kopf's never end
+        await asyncio.gather(*ended, return_exceptions=True)
 
 
 async def _first_end(tasks: Collection["asyncio.Task[Any]"]) -> None:

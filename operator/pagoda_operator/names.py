@@ -4,6 +4,9 @@ Pure, and the one place that knows a name. A pool's name has at most 40 characte
 fit where Kubernetes is strictest: a label's value, 63.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 GROUP = "pagoda-kv.io"
 VERSION = "v1alpha1"
 PLURAL = "inferencepools"
@@ -43,6 +46,15 @@ _UID_DIGITS = 8
 def child_name(pool_name: str, part: str) -> str:
     """Return the name of a part's workload, Service, PodDisruptionBudget, NetworkPolicy, ServiceAccount and roles."""
     return f"{pool_name}-{part}"
+
+
+def is_made_for(pool_name: str, part: str, pod: Mapping[str, Any]) -> bool:
+    """Whether a part's workload has made a pod, by its controller's name: labels alone anybody may write."""
+    workload = child_name(pool_name, part)
+    controllers = (owner for owner in pod["metadata"].get("ownerReferences") or () if owner.get("controller"))
+    if part == MEMCACHED:
+        return any((owner["kind"], owner["name"]) == ("StatefulSet", workload) for owner in controllers)
+    return any(owner["kind"] == "ReplicaSet" and owner["name"].startswith(f"{workload}-") for owner in controllers)
 
 
 def live_name(pool_name: str) -> str:

@@ -24,7 +24,12 @@ async def observe(api: Api, namespace: str, name: str) -> World | None:
     kinds = (POD, *CHILDREN)
     pods, *children = [items for items, _ in await asyncio.gather(*(api.list(k, namespace, selector) for k in kinds))]
     by_part = {
-        part: [pod for pod in pods if pod["metadata"]["labels"].get(names.PART_LABEL) == part] for part in names.PARTS
+        part: [
+            pod
+            for pod in pods
+            if pod["metadata"]["labels"].get(names.PART_LABEL) == part and names.is_made_for(name, part, pod)
+        ]
+        for part in names.PARTS
     }
     return World(pool, {key_of(child): child for items in children for child in items}, by_part)
 

@@ -154,9 +154,10 @@ async def _keep_resyncing(api: Api, namespaces: Sequence[str], queue: WorkQueue)
             except KubeError as error:
                 _log.warning("pools cannot be listed %s", fields(error=error))
                 continue
-            for number, pool in enumerate(pools):
-                metadata = pool["metadata"]
-                queue.add_after((metadata["namespace"], metadata["name"]), RESYNC_SECONDS / 2 * number / len(pools))
+            keys = [(pool["metadata"]["namespace"], pool["metadata"]["name"]) for pool in pools]
+            for number, key in enumerate(keys):
+                queue.add_after(key, RESYNC_SECONDS / 2 * number / len(keys))
+            queue.add_others(namespace, keys)
 
 
 @contextlib.asynccontextmanager

@@ -187,7 +187,7 @@ class Reconciler:
         now = timestamp(datetime.datetime.fromtimestamp(self._clock(), datetime.UTC))
         evidence = gather(outcome, intent, self._seen_by(world).report)
         status = make_status(world.name, model, evidence, before, now)
-        if status != before:
+        if status != _without_others(before, status):
             metadata = {key: world.pool["metadata"][key] for key in ("namespace", "name", "resourceVersion")}
             manifest = {"apiVersion": POOL.api_version, "kind": POOL.kind, "metadata": metadata, "status": status}
             await self._api.apply(POOL, manifest, manager=names.STATUS_MANAGER, subresource="status")
@@ -232,6 +232,13 @@ def _replaced(todo: Plan) -> tuple[str, ...]:
     """Say which objects are deleted to be made anew."""
     gone = [action for action in todo.actions if isinstance(action, Delete) and action.is_wanted]
     return tuple(f"{' '.join(key_of(action.observed))} is made anew: {action.why}" for action in gone)
+
+
+def _without_others(before: Manifest, status: Manifest) -> Manifest:
+    """Leave out conditions of types that others have written beside ours."""
+    ours = {entry["type"] for entry in status["conditions"]}
+    kept = [entry for entry in before.get("conditions") or () if entry["type"] in ours]
+    return {**before, "conditions": kept} if before else before
 
 
 def _is_ready(status: Manifest) -> bool:

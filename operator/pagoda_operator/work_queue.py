@@ -12,7 +12,7 @@ take the others' turns. A trigger that comes later, when it does not run, is wor
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 
 from pagoda_operator.instruments import Instruments
@@ -56,6 +56,7 @@ class WorkQueue:
         self._running: dict[Key, bool] = {}  # whether it was added meanwhile
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._failures: dict[Key, int] = {}
+        self._known: set[Key] = set()
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
@@ -64,6 +65,7 @@ class WorkQueue:
     def add(self, key: Key) -> None:
         """Have a pool looked at as soon as there is a place."""
         self._instruments.queue_adds.add()
+        self._known.add(key)
         if key in self._running:
             self._running[key] = True
         else:
@@ -77,6 +79,13 @@ class WorkQueue:
             return
         self._drop_timer(key)
         self._timers[key] = loop.call_later(seconds, self._is_due, key)
+
+    def add_others(self, namespace: str | None, keys: Collection[Key]) -> None:
+        """Have pools that are none of `keys`, all that there are, looked at once more: nobody may have seen them go."""
+        gone = {key for key in self._known if namespace in (None, key[0])}.difference(keys)
+        for key in gone:
+            self.add(key)
+        self._known -= gone
 
     async def run(self) -> None:
         """Work for ever. Work that is under way when this is cancelled is cancelled too: it can be cut off anywhere."""

@@ -7,7 +7,8 @@
 Rules: a renewal counts from the moment before it was sent, never from its answer. Every call has a deadline below the
 time between two tries, so a call that hangs can't hide that time passes. Every write carries the version that was read:
 of two candidates that see the same free Lease one is refused. Whoever finds another holder in the Lease ends at once.
-A Lease that is gone is made anew by its holder; others wait for as long as for a holder that shows no life.
+A Lease that is gone is made anew by its holder; others wait for as long as for a holder that shows no life, or, where
+they have seen none, for as long as one may write.
 """
 
 import asyncio

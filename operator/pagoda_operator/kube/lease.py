@@ -2,7 +2,7 @@
 
 A candidate never compares its clock with the holder's: it notes when, on its own clock, it saw the record change last,
 and the Lease is free when nothing changed for as long as the holder promised to renew it. A Lease that somebody deleted
-ends no promise: its holder may not know yet. Only who has never seen a holder takes a Lease that is not there for free.
+ends no promise: its holder may not know yet, and has made it anew or ended within the time that it may still write.
 """
 
 import datetime
@@ -13,6 +13,7 @@ from typing import Any
 from pagoda_operator.kube.kinds import LEASE, Manifest, micro_time
 
 _INT32 = 2**31
+MAX_PROMISE_SECONDS = 60.0  # nobody waits longer for a holder, whatever somebody wrote into the Lease
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Sight:
         self._record: tuple[object, ...] | None = None
         self._since = 0.0
         self._promised: float | None = None
+        self._has_been_there = False
         self.holder = ""
 
     def see(self, lease: Mapping[str, Any], now: float) -> None:
@@ -50,6 +52,7 @@ class Sight:
         spec = lease.get("spec") or {}
         self._note((spec.get("holderIdentity"), spec.get("renewTime"), spec.get("leaseTransitions")), now)
         self._promised = spec.get("leaseDurationSeconds")
+        self._has_been_there = True
         self.holder = str(spec.get("holderIdentity") or "")
 
     def see_none(self, now: float) -> None:
@@ -58,9 +61,11 @@ class Sight:
 
     def free_in(self, terms: Terms, now: float) -> float:
         """Return the seconds until the Lease, or its absence, that was just seen counts as free; 0: it is."""
-        if not self.holder:
-            return 0.0
-        return max(0.0, self._since + float(self._promised or terms.lease) - now)
+        if self.holder:
+            promised = min(float(self._promised or terms.lease), MAX_PROMISE_SECONDS)
+        else:
+            promised = 0.0 if self._has_been_there else terms.renew  # deleted a moment ago, for all one can see
+        return max(0.0, self._since + promised - now)
 
     def _note(self, record: tuple[object, ...], now: float) -> None:
         if record != self._record:

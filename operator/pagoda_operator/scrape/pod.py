@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pagoda_operator.names import ENGINE, ENGINE_CONTAINER, PART_LABEL, POOL_LABEL, SIDECAR_CONTAINER, child_name
+from pagoda_operator.names import ENGINE, ENGINE_CONTAINER, PART_LABEL, POOL_LABEL, SIDECAR_CONTAINER, is_made_for
 from pagoda_protocol.annotations import CACHE_EPOCH, HIT_RATE_PERMILLE, PREFIX_HITS
 
 OURS = (CACHE_EPOCH, PREFIX_HITS, HIT_RATE_PERMILLE)
@@ -55,7 +55,7 @@ def read_pod(manifest: Mapping[str, Any]) -> EnginePod | None:
     metadata, status = manifest["metadata"], manifest.get("status") or {}
     labels = metadata.get("labels") or {}
     pool = labels.get(POOL_LABEL)
-    if not pool or labels.get(PART_LABEL) != ENGINE or not _is_made_for(pool, metadata):
+    if not pool or labels.get(PART_LABEL) != ENGINE or not is_made_for(pool, ENGINE, manifest):
         return None
     engine = _container(status.get("containerStatuses"), ENGINE_CONTAINER)
     sidecar = _container(status.get("initContainerStatuses"), SIDECAR_CONTAINER)
@@ -82,14 +82,6 @@ def annotated(pod: EnginePod, metadata: Mapping[str, Any]) -> EnginePod:
 def _written(metadata: Mapping[str, Any]) -> Mapping[str, str]:
     annotations = metadata.get("annotations") or {}
     return {key: annotations[key] for key in OURS if key in annotations}
-
-
-def _is_made_for(pool: str, metadata: Mapping[str, Any]) -> bool:
-    prefix = f"{child_name(pool, ENGINE)}-"
-    return any(
-        owner.get("controller") and owner["kind"] == "ReplicaSet" and owner["name"].startswith(prefix)
-        for owner in metadata.get("ownerReferences") or ()
-    )
 
 
 def _container(statuses: Any, name: str) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from pagoda_operator.kube.api import Api
 from pagoda_operator.kube.election import Election
 from pagoda_operator.kube.errors import UnreachableError
 from pagoda_operator.kube.fence import Fence
-from pagoda_operator.kube.lease import Terms, claim
+from pagoda_operator.kube.lease import MAX_PROMISE_SECONDS, Terms, claim
 from pagoda_operator.kube.transport import Answer, Request
 from tests.support.api_server import MemoryApiServer
 from tests.support.virtual_time import run_virtually
@@ -231,6 +231,38 @@ async def test_a_lease_that_is_deleted_while_its_holder_is_cut_off_is_free_after
         assert first.ended_at is not None
         assert second.leads_since is not None
         assert begin + TERMS.lease <= second.leads_since
+
+
+@story
+async def test_a_newcomer_that_finds_no_lease_waits_until_no_holder_may_write() -> None:
+    async with two_candidates() as (server, first, second):
+        for offset in range(8):
+            newcomer = Candidate(server, f"newcomer-{offset}")
+            await asyncio.sleep(offset * TERMS.retry / 8)
+            del server.objects[LEASE]
+            task = asyncio.create_task(newcomer.run())
+            assert set(await leaders_by_the_second(30, first, second, newcomer)) == {1}
+            assert newcomer.leads_since is None
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        first.way.is_black_hole = True
+        del server.objects[LEASE]
+        newcomer = Candidate(server, "last")
+        task = asyncio.create_task(newcomer.run())
+        assert 2 not in await leaders_by_the_second(TERMS.lease, first, second, newcomer)
+        assert newcomer.leads_since is not None
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@story
+async def test_a_promise_of_years_that_somebody_wrote_into_the_lease_keeps_nobody_for_years() -> None:
+    async with two_candidates() as (server, first, second):
+        server.objects[LEASE]["spec"] |= {"leaseDurationSeconds": 2**31 - 1, "holderIdentity": "somebody"}
+        server.objects[LEASE]["metadata"]["resourceVersion"] = "900"
+        await asyncio.sleep(MAX_PROMISE_SECONDS + 2 * TERMS.retry)
+        assert first.ended_at is not None
+        assert second.leads_since is not None
 
 
 @story

@@ -54,8 +54,12 @@ class Cluster(MemoryApiServer):
             part = found["metadata"]["labels"][names.PART_LABEL]
             for index in range(spec["replicas"]):
                 containers = [{"name": part, "ready": True}]
+                controller = {"kind": "StatefulSet", "name": name, "controller": True}
+                if plural == "deployments":
+                    controller |= {"kind": "ReplicaSet", "name": f"{name}-6f"}
+                metadata = copy.deepcopy(template["metadata"]) | {"ownerReferences": [controller]}
                 pod = {
-                    "metadata": {**copy.deepcopy(template["metadata"]), "name": f"{name}-{index}"},
+                    "metadata": {**metadata, "name": f"{name}-{index}"},
                     "status": {"phase": "Running", "containerStatuses": containers},
                 }
                 self.objects.pop(("v1", "pods", namespace, f"{name}-{index}"), None)

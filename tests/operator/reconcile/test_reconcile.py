@@ -80,6 +80,25 @@ async def test_secrets_are_sent_again_now_and_then_and_never_read(story: Story) 
     assert all(request.method == "POST" for request in story.cluster.requests if "/secrets" in request.path)
 
 
+async def test_a_condition_that_somebody_else_keeps_on_the_status_makes_no_write_call(story: Story) -> None:
+    await story.settle()
+    theirs = {"type": "example.com/Audited", "status": "True", "reason": "Seen", "message": "", "observedGeneration": 1}
+    story.cluster.status["conditions"].append(theirs | {"lastTransitionTime": "2026-11-30T06:00:00Z"})
+    assert await story.reconcile() is None
+    assert written(story.cluster) == []
+
+
+async def test_a_pod_that_merely_bears_the_labels_is_not_counted(story: Story) -> None:
+    await story.settle()
+    stranger = copy.deepcopy(story.cluster.named("pods", "chat-engine-0"))
+    stranger["metadata"] |= {"name": "job", "ownerReferences": [{"kind": "Job", "name": "job", "controller": True}]}
+    story.cluster._post("v1", "pods", NAMESPACE, stranger)
+    before = copy.deepcopy(story.cluster.status)
+    assert await story.reconcile() is None
+    assert story.cluster.status == before
+    assert written(story.cluster) == []
+
+
 async def test_every_write_to_what_exists_rests_on_the_version_seen(story: Story) -> None:
     await story.settle()
     story.edit(replicas=3, cache={"ram": {"size": "1Gi"}, "idleSeconds": 5})
