@@ -1,19 +1,23 @@
 """A pool on the node, looked at from outside: its pods, their containers and cgroups, its router's Service."""
 
+import contextlib
 import functools
+import http.client
 import json
 import os
 import signal
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from e2e.cluster.handle import KubectlError, NodeCluster
+from pagoda_operator import names
 from pagoda_protocol.pool.quantities import parse_bytes
+from tests.support.program import Answer, read_stream
 
 ANSWER_SECONDS = 60.0
 POLL_SECONDS = 0.5
@@ -31,10 +35,22 @@ class RunningPool:
         """Return an object of the pool's namespace."""
         return self.cluster.kubectl_json("get", kind, name, "-n", self.namespace)
 
+    def patch(self, spec: dict[str, Any]) -> None:
+        """Change the pool's spec."""
+        self.cluster.kubectl(
+            "patch", "pgp", self.name, "-n", self.namespace, "--type=merge", "-p", json.dumps({"spec": spec})
+        )
+
+    def conditions(self) -> dict[str, dict[str, Any]]:
+        """Return the conditions of the pool's status by type; what they say of an older spec is left out."""
+        pool = self.get("pgp", self.name)
+        conditions = pool.get("status", {}).get("conditions", [])
+        newest = [found for found in conditions if found["observedGeneration"] == pool["metadata"]["generation"]]
+        return {found["type"]: found for found in newest}
+
     def condition(self, kind: str) -> dict[str, Any]:
         """Return one condition of the pool's status."""
-        conditions = self.get("pgp", self.name).get("status", {}).get("conditions", [])
-        return next((found for found in conditions if found["type"] == kind), {"status": "missing", "message": ""})
+        return self.conditions().get(kind, {"status": "missing", "message": ""})
 
     def wait(self, kind: str, status: str = "True", seconds: float = 180.0) -> None:
         """Wait for a condition; what the pool says of itself is in the error."""
@@ -48,8 +64,26 @@ class RunningPool:
     def container(self, part: str, name: str) -> dict[str, Any]:
         """Return the status of a container of the part's only pod."""
         [pod] = self.pods(part)
-        statuses = [*pod["status"].get("initContainerStatuses", []), *pod["status"].get("containerStatuses", [])]
-        return next(status for status in statuses if status["name"] == name)
+        return next(status for status in statuses_of(pod) if status["name"] == name)
+
+    def lives(self) -> dict[str, tuple[str, list[int]]]:
+        """Return of every pod which one it is and how often its containers were started anew."""
+        pods = [pod for part in names.PARTS for pod in self.pods(part)]
+        return {
+            pod["metadata"]["name"]: (
+                pod["metadata"]["uid"],
+                [status["restartCount"] for status in statuses_of(pod)],
+            )
+            for pod in pods
+        }
+
+    def memcached_nodes(self) -> dict[str, str]:
+        """Return the state of every memcached node, as the only engine pod's sidecar sees it."""
+        [pod] = self.pods("engine")
+        summary = f"http://{pod['status']['podIP']}:{names.SIDECAR_PORT}/v1/summary"
+        with urllib.request.urlopen(summary, timeout=ANSWER_SECONDS) as answer:
+            nodes = json.load(answer)["tiers"]["pool"]["nodes"]
+        return {name: seen["state"] for name, seen in nodes.items()}
 
     def kill(self, part: str, container: str) -> None:
         """Kill a container's first process, as a crash would."""
@@ -70,8 +104,28 @@ class RunningPool:
         """Return the answer to a chat of one question; OSError (of urllib) where there is none."""
         messages = [{"role": "system", "content": system}] if system else []
         messages.append({"role": "user", "content": text})
-        body = {"model": self.model, "messages": messages, "max_tokens": max_tokens, "temperature": 0}
-        return post(f"{self.url}/v1/chat/completions", body)
+        with self._chat(messages, max_tokens) as answer:
+            return dict(json.load(answer))
+
+    def stream(self, text: str, num_tokens: int) -> Answer:
+        """Return a streamed answer of so many tokens; OSError where none began, RequestFailed where it broke off."""
+        options = {"stream": True, "stream_options": {"include_usage": True}, "ignore_eos": True}
+        start = time.perf_counter()
+        with self._chat([{"role": "user", "content": text}], num_tokens, **options) as answer:
+            return read_stream(answer, start)
+
+    @contextlib.contextmanager
+    def _chat(
+        self, messages: list[dict[str, str]], max_tokens: int, **options: Any
+    ) -> Iterator[http.client.HTTPResponse]:
+        url = f"{self.url}/v1/chat/completions"
+        body = {"model": self.model, "messages": messages, "max_tokens": max_tokens, "temperature": 0, **options}
+        request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
+                yield answer
+        except urllib.error.HTTPError as error:
+            raise OSError(f"{url} answered {error.code}: {error.read(500).decode()}") from error
 
     def explain(self) -> str:
         """Return what one would ask of a pool that does not do what it should."""
@@ -90,14 +144,9 @@ class RunningPool:
             return str(error)
 
 
-def post(url: str, body: dict[str, Any]) -> dict[str, Any]:
-    """Send JSON and return JSON."""
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    try:
-        with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
-            return dict(json.load(answer))
-    except urllib.error.HTTPError as error:
-        raise OSError(f"{url} answered {error.code}: {error.read(500).decode()}") from error
+def statuses_of(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the statuses of a pod's containers, sidecars first."""
+    return [*pod["status"].get("initContainerStatuses", []), *pod["status"].get("containerStatuses", [])]
 
 
 def until(condition: Callable[[], bool], what: str, seconds: float, explain: Callable[[], str]) -> None:

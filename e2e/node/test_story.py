@@ -3,15 +3,17 @@
 Told in order, on one installation. The node is this machine (e2e/cluster); what stands in for what a real one has:
 - the engine's packages come from this checkout's environment, through a claim (e2e/cluster/part_images.py says why);
 - the disk tier's volumes come from a PersistentVolume that is made beforehand, since nobody provisions any here;
-- `nvidia.com/gpu` is a number in the node's status: enough for the scheduler, which is what counts GPUs.
+- `nvidia.com/gpu` is a number in the node's status: enough for the scheduler, which is what counts GPUs;
+- pods ask for less CPU than the operator says, since two cores would not hold them all (e2e/node/room.py).
 """
 
+import base64
 import contextlib
 import json
 import os
-import socket
-import threading
+import ssl
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,12 @@ import yaml
 from e2e.cluster import part_images
 from e2e.cluster.handle import NodeCluster
 from e2e.cluster.place import NODE_NAME
+from e2e.node.load import asking, streaming
+from e2e.node.memcached import Memcached, run_outside, said_in_plain_text
 from e2e.node.pods import RunningPool, memory_of, requested, until
+from e2e.node.rollout import Rollout
+from e2e.node.room import make_room
+from pagoda_operator import names
 from pagoda_protocol.pool.quantities import MEBI
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -29,6 +36,7 @@ CHART = REPOSITORY / "charts" / "pagoda"
 SYSTEM = "pagoda-system"
 USER_ID = 65532
 DISK_CLASS = "local-nvme"
+NUM_DISKS = 3  # a volume is never claimed again: one for each engine pod that there will be
 # Some forty blocks of 16 tokens.
 RULES = " ".join(f"Rule {number}: the bell of floor {number} rings {number} times." for number in range(1, 41))
 
@@ -42,6 +50,7 @@ def installed(node_cluster: NodeCluster, tmp_path_factory: pytest.TempPathFactor
     small = {"podTemplate": part_images.pod_template()}
     own_pool = {"test": {"pool": {"spec": {"engine": small}}}}
     values.write_text(yaml.safe_dump(part_images.chart_values() | own_pool), "utf-8")
+    make_room(node_cluster)
     options = ("--namespace", SYSTEM, "--create-namespace", "--values", str(values), "--wait", "--timeout", "120s")
     node_cluster.helm("install", "pagoda", str(CHART), *options)
     with part_images.environment_offered(node_cluster, SYSTEM):
@@ -60,7 +69,9 @@ def namespace(installed: NodeCluster) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def pool(installed: NodeCluster, namespace: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPool]:
     """The sample `managed.yaml`, with all tiers, at the size of this machine."""
-    _offer_disk(installed, tmp_path_factory.mktemp("disk"))
+    disks = [f"disk-{number}" for number in range(NUM_DISKS)]
+    for disk in disks:
+        _offer_disk(installed, disk, tmp_path_factory.mktemp(disk))
     manifest = yaml.safe_load((REPOSITORY / "examples" / "managed.yaml").read_text("utf-8"))
     assert manifest["spec"]["cache"]["disk"]["storageClassName"] == DISK_CLASS
     manifest["metadata"]["namespace"] = namespace
@@ -69,7 +80,7 @@ def pool(installed: NodeCluster, namespace: str, tmp_path_factory: pytest.TempPa
     pool = RunningPool(installed, namespace, manifest["metadata"]["name"])
     pool.wait("Ready")
     yield pool
-    installed.kubectl("delete", "pv", "disk", "--wait=false")
+    installed.kubectl("delete", "pv", *disks, "--wait=false")
 
 
 def test_engines_are_scheduled_by_the_gpus_that_nodes_have(installed: NodeCluster, namespace: str) -> None:
@@ -123,10 +134,10 @@ def test_the_disk_tier_lies_on_a_volume_that_was_claimed_for_its_pod(pool: Runni
 
 
 def test_memcached_tells_nothing_to_those_without_the_password(pool: RunningPool) -> None:
-    [pod] = pool.pods("memcached")
-    with socket.create_connection((pod["status"]["podIP"], 11211), timeout=10) as connection:
-        connection.sendall(b"get some\r\nversion\r\n")
-        assert connection.recv(1000).startswith(b"CLIENT_ERROR unauthenticated")
+    nodes = _memcached(pool)
+    assert len(nodes) == 3
+    for node in nodes.values():
+        assert said_in_plain_text(node).startswith(b"CLIENT_ERROR unauthenticated")
 
 
 def test_no_pod_outgrows_its_memory_also_when_its_sidecar_starts_anew(pool: RunningPool) -> None:
@@ -149,6 +160,60 @@ def test_no_pod_outgrows_its_memory_also_when_its_sidecar_starts_anew(pool: Runn
     assert pool.container("engine", "engine")["restartCount"] == 0
 
 
+def test_a_fourth_memcached_joins_under_load_and_restarts_nothing(pool: RunningPool) -> None:
+    before, templates = pool.lives(), _revisions(pool)
+    fourth = names.memcached_pod_name(pool.name, 3)
+    with asking(pool, RULES) as answers:
+        pool.patch({"cache": {"pool": {"managed": {"replicas": 4}}}})
+        until(lambda: pool.memcached_nodes().get(fourth) == "up", "a fourth node", 150, pool.explain)
+        node = _memcached(pool)[fourth]
+
+        def holds_a_share() -> bool:
+            pool.ask("What is this about?", f"Another house. {RULES}", max_tokens=1)
+            return int(node.stats()["curr_items"]) > 0
+
+        until(holds_a_share, "blocks in the fourth node", 60, pool.explain)
+    assert answers
+    assert [answer for answer in answers if answer != "answered"] == []
+    after = pool.lives()
+    assert after.pop(fourth)[1] == [0]
+    assert after == before
+    assert _revisions(pool) == templates
+    pool.wait("Ready")
+    pool.wait("PoolReady")
+    assert pool.memcached_nodes() == dict.fromkeys(_memcached(pool), "up")
+
+
+def test_k6_k9_a_rollout_to_memcached_with_tls_cuts_no_stream_and_is_told_as_it_is(
+    pool: RunningPool, tmp_path: Path
+) -> None:
+    example = yaml.safe_load((REPOSITORY / "examples" / "external.yaml").read_text("utf-8"))
+    outside = run_outside(pool.cluster, pool.namespace, tmp_path, example["spec"]["cache"])
+    [former] = pool.pods("engine")
+    rollout = Rollout(pool, former["metadata"]["name"], lambda pod: "pagoda-pool-tls" in _volumes(pod))
+    with streaming(pool) as streams:
+        until(lambda: bool(streams), "a stream", 60, pool.explain)
+        pool.patch({"cache": {"pool": None}})  # as the CRD wants it before the other kind
+        pool.patch({"cache": outside.cache})
+        until(rollout.is_over, "the new generation", 240, pool.explain)
+    assert [stream for stream in streams if stream.problem] == []
+    assert rollout.ending_at is not None
+    until_later = [stream for stream in streams if stream.ended_at > rollout.ending_at]
+    assert rollout.former in {stream.pod for stream in until_later}, "a terminating pod finished its answers"
+    assert {("Ready", "False", "RollingOut"), ("Progressing", "True", "RollingOut")} <= rollout.told
+    until(lambda: len(pool.lives()) == 2, "an engine and a router alone", 90, pool.explain)
+    assert pool.ask("Say hello.")["choices"][0]["message"]["content"]
+
+    for kind in ("PoolReady", "CacheReady"):
+        pool.wait(kind)
+        assert pool.condition(kind)["reason"] == "Proved"
+    assert pool.memcached_nodes() == {outside.address: "up"}
+    assert int(outside.node.stats()["cmd_set"]) > 0
+    assert said_in_plain_text(outside.node) == b"", "the connection is closed"
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        replace(outside.node, tls=outside.stranger).stats()
+
+
 def test_a_sidecar_that_crashes_for_ever_fails_no_request(pool: RunningPool) -> None:
     def crash_loops() -> bool:
         status = pool.container("engine", "sidecar")
@@ -157,7 +222,7 @@ def test_a_sidecar_that_crashes_for_ever_fails_no_request(pool: RunningPool) -> 
                 pool.kill("engine", "sidecar")
         return status["state"].get("waiting", {}).get("reason") == "CrashLoopBackOff"
 
-    with _asking(pool) as answers:
+    with asking(pool, RULES) as answers:
         until(crash_loops, "CrashLoopBackOff", 120, pool.explain)
         so_far = len(answers)
         until(lambda: len(answers) >= so_far + 5, "answers meanwhile", 120, pool.explain)
@@ -207,9 +272,9 @@ def _at_this_machines_size() -> dict[str, Any]:
         "ram": {"size": "128Mi"},
         "disk": {"size": "256Mi"},
         "idleSeconds": 2,
-        "pool": {"managed": {"replicas": 1, "memoryPerReplica": "256Mi"}},
+        "pool": {"managed": {"replicas": 3, "memoryPerReplica": "64Mi"}},
     }
-    return {"replicas": 1, "engine": engine, "cache": cache, "routing": {"replicas": 1}, "drainSeconds": 5}
+    return {"replicas": 1, "engine": engine, "cache": cache, "routing": {"replicas": 1}, "drainSeconds": 60}
 
 
 def _merge(into: dict[str, Any], changes: dict[str, Any]) -> None:
@@ -220,7 +285,7 @@ def _merge(into: dict[str, Any], changes: dict[str, Any]) -> None:
             into[key] = value
 
 
-def _offer_disk(cluster: NodeCluster, folder: Path) -> None:
+def _offer_disk(cluster: NodeCluster, name: str, folder: Path) -> None:
     """Make a volume of the disk tier's class; a provisioner would, and would give it to the pod's group."""
     os.chown(folder, USER_ID, USER_ID)
     spec = {
@@ -229,7 +294,7 @@ def _offer_disk(cluster: NodeCluster, folder: Path) -> None:
         "storageClassName": DISK_CLASS,
         "hostPath": {"path": str(folder)},
     }
-    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "disk"}, "spec": spec}
+    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
     cluster.apply(json.dumps(volume))
 
 
@@ -253,25 +318,17 @@ def _restart_sidecar(pool: RunningPool) -> None:
     pool.wait("CacheReady", seconds=60)
 
 
-@contextlib.contextmanager
-def _asking(pool: RunningPool) -> Iterator[list[str]]:
-    """Ask one question after the other meanwhile; the list grows by what came of each."""
-    answers: list[str] = []
-    is_over = threading.Event()
+def _memcached(pool: RunningPool) -> dict[str, Memcached]:
+    """Return the pool's own nodes, by name."""
+    secret = names.memcached_secret_name(pool.name, pool.get("pgp", pool.name)["metadata"]["uid"])
+    login = [base64.b64decode(pool.get("secret", secret)["data"][key]).decode() for key in ("username", "password")]
+    return {pod["metadata"]["name"]: Memcached(pod["status"]["podIP"], *login) for pod in pool.pods("memcached")}
 
-    def ask() -> None:
-        while not is_over.is_set():
-            try:
-                pool.ask(f"Number {len(answers)}?", RULES)
-            except OSError as error:
-                answers.append(str(error))
-            else:
-                answers.append("answered")
 
-    asking = threading.Thread(target=ask)
-    asking.start()
-    try:
-        yield answers
-    finally:
-        is_over.set()
-        asking.join()
+def _revisions(pool: RunningPool) -> str:
+    labels = ("-l", f"{names.POOL_LABEL}={pool.name}")
+    return pool.cluster.kubectl("get", "replicasets", "-n", pool.namespace, *labels, "-o", "name")
+
+
+def _volumes(pod: dict[str, Any]) -> list[str]:
+    return [volume["name"] for volume in pod["spec"]["volumes"]]

@@ -189,12 +189,17 @@ class Program:
             answer = connection.getresponse()
             if answer.status != 200:
                 raise RequestFailed(answer.status, answer.read().decode(errors="replace"))
-            return _read_stream(answer, start)
+            return read_stream(answer, start)
         finally:
             connection.close()
 
 
-def _read_stream(answer: http.client.HTTPResponse, start: float) -> Answer:
+def read_stream(answer: http.client.HTTPResponse, start: float) -> Answer:
+    """Read the events of a completion that was asked for at `start`, to the last one.
+
+    Raises:
+        RequestFailed: an error event, or no `[DONE]`.
+    """
     texts: list[str] = []
     usage: Mapping[str, Any] = {}
     finish: str | None = None
