@@ -163,9 +163,14 @@ def test_no_pod_outgrows_its_memory_also_when_its_sidecar_starts_anew(pool: Runn
 def test_a_fourth_memcached_joins_under_load_and_restarts_nothing(pool: RunningPool) -> None:
     before, templates = pool.lives(), _revisions(pool)
     fourth = names.memcached_pod_name(pool.name, 3)
+
+    def has_joined() -> bool:
+        pool.hurry_settings()
+        return pool.memcached_nodes().get(fourth) == "up"
+
     with asking(pool, RULES) as answers:
         pool.patch({"cache": {"pool": {"managed": {"replicas": 4}}}})
-        until(lambda: pool.memcached_nodes().get(fourth) == "up", "a fourth node", 150, pool.explain)
+        until(has_joined, "a fourth node", 150, pool.explain)
         node = _memcached(pool)[fourth]
 
         def holds_a_share() -> bool:
