@@ -59,7 +59,7 @@ async def _measure(cluster: Cluster, identity: Identity, folder: Path, num_pools
             begin = time.perf_counter()
             for number in range(num_creations, num_pools):
                 await api.apply(POOL, _pool(namespace, f"new-{number}"), manager="bench")
-            await _all_children(api, namespace, num_pools * creations[0][1])
+            await _all_children(api, namespace, num_pools * creations[0][1], operator)
             from_nothing = time.perf_counter() - begin
             await _make_pods_ready(api, namespace, num_pools * PODS_EACH)
             await _settled(operator, num_pools)
@@ -113,8 +113,9 @@ async def _count(api: Api, namespace: str, selector: str) -> int:
     return sum(len(items) for items, _ in lists)
 
 
-async def _all_children(api: Api, namespace: str, number: int) -> None:
+async def _all_children(api: Api, namespace: str, number: int, operator: Program) -> None:
     async def are_there() -> bool:
+        _assert_runs(operator)
         return await _count(api, namespace, "pagoda-kv.io/pool") >= number
 
     await _until(are_there, MADE_SECONDS)
@@ -173,10 +174,14 @@ async def _settled(operator: Program, num_pools: int) -> float:
             settled_at, before = None, writes
         elif settled_at is None:
             settled_at = time.perf_counter()
-        assert operator.process is not None
-        assert operator.process.poll() is None, operator.log_end()
+        _assert_runs(operator)
         await asyncio.sleep(0.1)
     return settled_at
+
+
+def _assert_runs(operator: Program) -> None:
+    assert operator.process is not None
+    assert operator.process.poll() is None, operator.log_end()
 
 
 def _writes(operator: Program) -> float:
