@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from e2e.node.pods import RunningPool
 from tests.support.program import RequestFailed
 
-STREAM_TOKENS = 120
+STREAM_TOKENS = 80
 NUM_STREAMS = 2
 
 

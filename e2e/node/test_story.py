@@ -279,7 +279,7 @@ def _at_this_machines_size() -> dict[str, Any]:
         "idleSeconds": 2,
         "pool": {"managed": {"replicas": 3, "memoryPerReplica": "64Mi"}},
     }
-    return {"replicas": 1, "engine": engine, "cache": cache, "routing": {"replicas": 1}, "drainSeconds": 60}
+    return {"replicas": 1, "engine": engine, "cache": cache, "routing": {"replicas": 1}}
 
 
 def _merge(into: dict[str, Any], changes: dict[str, Any]) -> None:
