@@ -32,10 +32,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bench", description=f"benches:\n{lines}", formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("name", choices=sorted(BENCHES), help="which bench")
+    parser.add_argument("name", nargs="?", choices=sorted(BENCHES), help="which bench; without: what there is")
     parser.add_argument("--quick", action="store_true", help="a short form: shows that it works, not what it gives")
     parser.add_argument("--results", type=Path, default=Path("bench/results"), help="folder for the table and plot")
     arguments = parser.parse_args()
+    if arguments.name is None:
+        parser.print_help()
+        return 0
     module = importlib.import_module(f"bench.{arguments.name.replace('-', '_')}")
     with tempfile.TemporaryDirectory(prefix="pagoda-bench-") as folder:
         result: Result = module.run(arguments.quick, Path(folder))

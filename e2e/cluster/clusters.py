@@ -73,4 +73,7 @@ def _check_that_a_node_fits(where: Place) -> None:
     others = (place(index) for index in range(MOST_CLUSTERS) if index != where.index)
     taken = next((other.index for other in others if Processes(other.state).is_alive("kubelet")), None)
     if taken is not None:
-        raise NodeRefusedError(f"a machine has room for one node, and cluster {taken} has it")
+        raise NodeRefusedError(
+            f"a machine has room for one node, and cluster {taken} has it: wait for the test run that started it, "
+            f"or end it with `.venv/bin/python -m e2e.cluster down --index {taken}`"
+        )

@@ -13,6 +13,7 @@ from pagoda_protocol.records import CODECS
 from pagoda_runtime.arguments import folder, port, seconds, text, whole_number
 
 KV_DTYPES = ("Auto", "Float32", "BFloat16")
+DEVICES = ("cpu", "cuda")
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class Arguments:
     """Holds `live.json`; None: its defaults."""
     codec: str
     """How KV is encoded below the device."""
+    device: str
+    """cpu | cuda: the first GPU."""
     kv_memory_bytes: int
     block_tokens: int
     kv_dtype: str
@@ -76,6 +79,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--tenants-dir", type=folder, help="the folder that holds tenants.json; without it: no keys")
     parser.add_argument("--settings-dir", type=folder, help="the folder that holds live.json; without it: defaults")
     parser.add_argument("--codec", choices=tuple(CODECS), required=True, help="how KV is encoded below the device")
+    parser.add_argument("--device", choices=DEVICES, required=True, help="what computes and holds the KV cache")
     parser.add_argument("--kv-memory-bytes", type=size, required=True, help="bytes of KV cache on the device")
     parser.add_argument("--block-tokens", type=size, required=True, help="tokens per block")
     parser.add_argument("--kv-dtype", choices=KV_DTYPES, required=True, help="the type of keys and values")

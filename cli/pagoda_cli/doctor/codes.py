@@ -86,8 +86,8 @@ CODES: Mapping[str, Code] = {
         "Nothing, or run the doctor as somebody who may get Secrets."),
     "PGD025": Code(_E, "a StorageClass is missing",
         "The disk tier's volumes name a class that the cluster does not have, so engine pods stay Pending.",
-        "Create it, or change spec.cache.disk.storageClassName (immutable: make the pool anew); without the field the "
-        "disk tier lives in the node's own storage."),
+        "Create it, or take spec.cache.disk away and give it anew with another storageClassName, which cannot be "
+        "changed in place; without the field the disk tier lives in the node's own storage."),
     "PGD026": Code(_E, "somebody else's object has the name of a pool's child",
         "The operator touches nothing that it does not own, so this part of the pool is not made.",
         "Remove or rename the object, or name the pool differently."),

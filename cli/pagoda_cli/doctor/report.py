@@ -89,6 +89,11 @@ def _indented(label: str, text: str) -> list[str]:
     return textwrap.wrap(f"{label}{text}", _WIDTH, subsequent_indent=" " * len(label), break_on_hyphens=False)
 
 
+def _counted(severity: Severity, count: int) -> str:
+    plural = "s" if count > 1 and severity is not Severity.INFO else ""
+    return f"{count} {severity.name.lower()}{plural}"
+
+
 def _summary(report: Report) -> str:
     counts = Counter(finding.severity for finding in report.findings)
     where = "all namespaces" if report.namespace is None else f"namespace {report.namespace}"
@@ -97,5 +102,5 @@ def _summary(report: Report) -> str:
     )
     if not report.findings:
         return f"{what}: nothing is broken"
-    parts = [f"{counts[severity]} {severity.name.lower()}" for severity in reversed(Severity) if counts[severity]]
+    parts = [_counted(severity, counts[severity]) for severity in reversed(Severity) if counts[severity]]
     return f"{what}: {', '.join(parts)}"

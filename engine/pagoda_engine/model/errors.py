@@ -20,6 +20,10 @@ class UnsupportedModelError(ModelError):
     """A checkpoint asks for something that is not implemented here."""
 
 
+class DeviceError(ModelError):
+    """The device that was asked for is not there."""
+
+
 class CapacityError(ModelError):
     """The memory granted does not hold what the settings ask for."""
 

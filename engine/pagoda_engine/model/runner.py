@@ -9,7 +9,7 @@ from pagoda_engine.model.checkpoint import Checkpoint, Progress
 from pagoda_engine.model.codecs.registry import make_codec
 from pagoda_engine.model.codecs.self_test import check_codec
 from pagoda_engine.model.decoder import Decoder, Step
-from pagoda_engine.model.errors import CapacityError, UnsupportedModelError
+from pagoda_engine.model.errors import CapacityError, DeviceError, UnsupportedModelError
 from pagoda_engine.model.interface import ModelFacts, Sampling, SequenceChunk
 from pagoda_engine.model.invariance import choose_placement
 from pagoda_engine.model.kv import KV_DTYPES, PagedKV, page_shape
@@ -60,7 +60,8 @@ class TorchModelRunner:
         """Load everything and compute a first step, so that no request pays for it.
 
         Raises:
-            CapacityError: the KV memory holds no block, or not `max_model_tokens` tokens.
+            DeviceError: there is no such device.
+            CapacityError: the KV memory holds no block, or not `max_model_tokens` tokens; or the GPU does not hold it.
             UnsupportedModelError: a dtype, mode or codec that does not go together; more tokens than the model was
                 made for.
             CodecError: the codec does not work here as it does elsewhere.
@@ -69,6 +70,11 @@ class TorchModelRunner:
         torch.set_num_threads(threads)
         self._exact = exact
         self._device = torch.device(device)
+        if self._device.type == "cuda" and not torch.cuda.is_available():
+            raise DeviceError(
+                "a GPU was asked for and torch can use none here: does the container have one, "
+                f"and is the driver new enough for torch {torch.__version__}?"
+            )
         config = checkpoint.config
         resolved = resolve_kv_dtype(kv_dtype, device_type=self._device.type, exact=exact)
         self._dtype = KV_DTYPES[resolved]
@@ -92,21 +98,25 @@ class TorchModelRunner:
             config_digest=config.config_digest(),
             weights_digest=checkpoint.weights_digest(progress),
         )
-        self.kv = PagedKV(shape, block_codec, num_pages=num_pages, device=self._device)
-        with torch.inference_mode():
-            self._decoder = Decoder(
-                checkpoint,
-                dtype=self._dtype,
-                device=self._device,
-                exact=exact,
-                num_positions=min(config.max_position, num_pages * block_tokens),
-                progress=progress,
-            )
-            self._attention = PagedAttention(config, self.kv, exact=exact, device=self._device)
-            self.placement = Placement.PACKED
-            if exact:
-                self.placement = choose_placement(self._decoder, dtype=self._dtype, device=self._device)
-        self._warm_up(progress)
+        try:
+            self.kv = PagedKV(shape, block_codec, num_pages=num_pages, device=self._device)
+            with torch.inference_mode():
+                self._decoder = Decoder(
+                    checkpoint,
+                    dtype=self._dtype,
+                    device=self._device,
+                    exact=exact,
+                    num_positions=min(config.max_position, num_pages * block_tokens),
+                    progress=progress,
+                )
+                self._attention = PagedAttention(config, self.kv, exact=exact, device=self._device)
+                self.placement = Placement.PACKED
+                if exact:
+                    self.placement = choose_placement(self._decoder, dtype=self._dtype, device=self._device)
+            self._warm_up(progress)
+        except torch.OutOfMemoryError as error:
+            text = "the GPU does not hold kvCache.memory beside the weights and what a step needs: lower it"
+            raise CapacityError(f"{text} ({error})") from error
 
     # ---- ModelRunner ----
 

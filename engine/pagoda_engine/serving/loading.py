@@ -88,6 +88,7 @@ def _load(arguments: Arguments, keys: Keys, live: Live, metrics: Metrics, progre
         codec=arguments.codec,
         exact=arguments.exact,
         threads=arguments.threads,
+        device=arguments.device,
         max_model_tokens=arguments.max_model_tokens,
         progress=progress,
     )

@@ -105,6 +105,7 @@ def _engine(pool: InferencePool, owner: Owner, image: str, places: tuple[volumes
         volume=volumes.shared(pool).path,
         tenants_dir=volumes.path_of(volumes.tenants(pool)),
         settings_dir=volumes.settings(owner).path,
+        device="cuda" if pool.engine.resources.num_gpus else "cpu",
     )
     port = names.ENGINE_PORT_NAME
     command = engine_command(pool, placement)

@@ -44,6 +44,8 @@ class EnginePlacement:
     model_path: str | None = None
     """Where the weights have been put in this place; None: where the spec's source says."""
     exact: bool = False
+    device: str = "cpu"
+    """cpu | cuda."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,7 @@ def engine_command(pool: InferencePool, placement: EnginePlacement, python: str 
             "--tenants-dir": placement.tenants_dir,
             "--settings-dir": placement.settings_dir,
             "--codec": pool.cache.codec,
+            "--device": placement.device,
             "--kv-memory-bytes": engine.kv_cache.memory_bytes,
             "--block-tokens": engine.kv_cache.block_tokens,
             "--kv-dtype": engine.kv_cache.dtype,

@@ -38,7 +38,7 @@ def test_the_text_says_each_code_once_with_all_that_was_seen_and_what_to_do() ->
         "INFO    PGD004",
     ):
         assert words in text
-    assert text.endswith("2 pools in all namespaces of https://10.0.0.1:6443: 2 warning, 1 info")
+    assert text.endswith("2 pools in all namespaces of https://10.0.0.1:6443: 2 warnings, 1 info")
 
 
 def test_nothing_broken_is_said_too() -> None:

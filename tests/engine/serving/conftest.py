@@ -92,6 +92,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory, keys: Keys) -> Iterator[Loa
         tenants_dir=None,
         settings_dir=None,
         codec="Raw",
+        device="cpu",
         kv_memory_bytes=4 << 20,
         block_tokens=16,
         kv_dtype="Auto",

