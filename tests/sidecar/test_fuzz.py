@@ -290,16 +290,18 @@ def test_chains_that_bite_their_tails_keep_nobody_busy_for_ever(service: Service
     peer = Peer(service)
     try:
         one, other = chain(2, 80)
+        (alone,) = chain(1, 82)
         attachment = peer.story.attachment
         reserve = pb.ReserveRequest(attachment=attachment, request_id="ring")
         reserve.blocks.add(address=one, parent=other, index=1, tokens=4)
         reserve.blocks.add(address=other, parent=one, index=1, tokens=4)
+        reserve.blocks.add(address=alone, parent=alone, index=1, tokens=4)
         assert peer.send("Reserve", reserve.SerializeToString()) is grpc.StatusCode.OK
         commit = pb.CommitRequest(attachment=attachment, lease_id="ring")
         for _, slot, generation in peer.story.slots:
             commit.blocks.add(slot=slot, generation=generation, xxh3_128=b"x" * 16, payload_bytes=fuzz.PAYLOAD_BYTES)
         assert peer.send("Commit", commit.SerializeToString()) is grpc.StatusCode.OK
-        report = pb.ReportRequest(attachment=attachment, sequence=1, touched=[one, other], parked=[one, other])
+        report = pb.ReportRequest(attachment=attachment, sequence=1, touched=[one, other, alone], parked=[one, other])
         assert peer.send("Report", report.SerializeToString()) is grpc.StatusCode.OK
     finally:
         peer.close()

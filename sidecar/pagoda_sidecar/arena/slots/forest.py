@@ -76,7 +76,7 @@ class Forest:
         Real addresses are never otherwise; whatever an engine says of them, no walk goes in a circle.
         """
         before = self._blocks.get(parent)  # also of an index 0: it would be a child that its parent does not hear of
-        if key in self._blocks or (before is not None and before.index != index - 1):
+        if key == parent or key in self._blocks or (before is not None and before.index != index - 1):
             return False
         return all(self._blocks[child].index == index + 1 for child in self._children.get(key, ()))
 
