@@ -6,9 +6,9 @@ ENV := .venv/bin
 export OMP_WAIT_POLICY := PASSIVE
 export HF_HUB_OFFLINE := 1
 
-# Tests that mostly wait: two run at a time, a file or a story's folder by itself. The others measure, or need all cores.
-TWO_AT_A_TIME := -n 2 --dist
-WAITING_STORIES := e2e/charts e2e/crd e2e/operator e2e/test_cluster.py e2e/test_faults.py e2e/test_kill_points.py
+# Stories that mostly wait, so the first runs beside the others. The rest of e2e/ measures, or needs all cores.
+BESIDE := e2e/operator
+WAITING := e2e/charts e2e/crd e2e/test_cluster.py e2e/test_faults.py e2e/test_kill_points.py
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check faults format generate bench cluster cluster-down clean
@@ -27,12 +27,14 @@ check: setup ## the inner loop: format, lint, types, contracts, tests without th
 	@$(ENV)/ruff check .
 	@$(ENV)/mypy
 	@PYTHONPATH=. $(ENV)/lint-imports
-	@$(ENV)/pytest tests $(TWO_AT_A_TIME) loadfile
+	@$(ENV)/pytest tests -n 2 --dist loadfile
 
 test: check ## everything that must hold: check, the stories in e2e/, short forms of the benches
 	@$(ENV)/python -m e2e.cluster prepare
-	@$(ENV)/pytest $(WAITING_STORIES) $(TWO_AT_A_TIME) loadgroup
-	@$(ENV)/pytest e2e $(WAITING_STORIES:%=--ignore=%)
+	@log=$$(mktemp); $(ENV)/pytest $(BESIDE) >$$log 2>&1 & beside=$$!; \
+	  $(ENV)/pytest $(WAITING); status=$$?; \
+	  wait $$beside || status=$$?; cat $$log; rm $$log; exit $$status
+	@$(ENV)/pytest e2e $(patsubst %,--ignore=%,$(BESIDE) $(WAITING))
 
 faults: setup ## a million operations under random faults, ten minutes of random calls (see tests/README.md)
 	@$(ENV)/python -m tests.faults.long

@@ -1,20 +1,11 @@
 """The clusters of the stories, each started when the first story asks for it and gone with the session."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from e2e.cluster import chosen
 from e2e.cluster.handle import Cluster
-
-FOLDER = Path(__file__).parent
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep a folder's stories in one process where several run: they share a cluster and take the same ports."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(item.path.relative_to(FOLDER).parts[0]))
 
 
 @pytest.fixture(scope="session")
