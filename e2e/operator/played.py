@@ -15,15 +15,13 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kubernetes.aio import config
-from kubernetes.aio.client import Configuration
-
 from e2e.cluster.handle import Cluster
+from e2e.operator.support import transport_of
 from pagoda_operator import names
 from pagoda_operator.kube.api import Api
 from pagoda_operator.kube.errors import ConflictError, GoneError
 from pagoda_operator.kube.kinds import CONFIG_MAP, POD, POOL
-from pagoda_operator.kube.transport import KubeTransport, Transport
+from pagoda_operator.kube.transport import Transport
 from pagoda_operator.pool_gauges import PoolGauges
 from pagoda_operator.proofs import Report
 from pagoda_operator.reconcile import Reconciler
@@ -253,23 +251,9 @@ async def eventually(
 
 
 @contextlib.asynccontextmanager
-async def connected(cluster: Cluster) -> AsyncIterator[Transport]:
-    """Speak to the API server as an administrator."""
-    configuration = Configuration()
-    await config.load_kube_config(
-        config_file=str(cluster.kubeconfig), client_configuration=configuration, persist_config=False
-    )
-    transport = KubeTransport(configuration)
-    try:
-        yield transport
-    finally:
-        await transport.close()
-
-
-@contextlib.asynccontextmanager
 async def playing(cluster: Cluster, prefix: str) -> AsyncIterator[Scene]:
     """Play in a namespace of its own; the operator is started by the story."""
-    async with connected(cluster) as transport:
+    async with transport_of(cluster.kubeconfig) as transport:
         api = Api(transport)
         with cluster.namespace(prefix) as namespace:
             kubelet = Kubelet(api, namespace)

@@ -238,7 +238,7 @@ def _without_others(before: Manifest, status: Manifest) -> Manifest:
     """Leave out conditions of types that others have written beside ours."""
     ours = {entry["type"] for entry in status["conditions"]}
     kept = [entry for entry in before.get("conditions") or () if entry["type"] in ours]
-    return {**before, "conditions": kept} if before else before
+    return {**before, "conditions": kept}
 
 
 def _is_ready(status: Manifest) -> bool:
