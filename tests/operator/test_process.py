@@ -12,7 +12,7 @@ from pagoda_operator.kube.api import Api
 from pagoda_operator.kube.transport import Answer, Request
 from pagoda_operator.work_queue import WorkQueue
 from pagoda_runtime.metrics import Metrics
-from tests.support.api_server import MemoryApiServer
+from tests.support.api_server import MemoryApiServer, answer_of
 from tests.support.virtual_time import run_virtually
 
 
@@ -33,12 +33,12 @@ class Late:
 
     async def send(self, request: Request) -> Answer:
         self.requests.append(request)
-        return self.answers.pop(0) if self.answers else Answer(200, {"items": []})
+        return self.answers.pop(0) if self.answers else answer_of(200, {"items": []})
 
 
 @story
 async def test_a_leader_waits_for_the_crd_and_for_rights() -> None:
-    server = Late(Answer(404, {}), Answer(403, {"message": "no"}), Answer(503, {}), Answer(404, {}))
+    server = Late(answer_of(404, {}), answer_of(403, {"message": "no"}), answer_of(503, {}), answer_of(404, {}))
     begin = asyncio.get_running_loop().time()
     await process._until_served(Api(server), ("default",))
     assert [request.path for request in server.requests] == [
@@ -80,7 +80,7 @@ def test_every_pool_is_looked_at_in_the_half_after_each_resync_and_not_all_at_on
 
 @story
 async def test_a_resync_that_fails_is_tried_again_at_the_next() -> None:
-    server = Late(Answer(503, {}))
+    server = Late(answer_of(503, {}))
     queue = WorkQueue(lambda *_: asyncio.sleep(0), Instruments(Metrics()))
     async with process._beside(lambda: process._keep_resyncing(Api(server), (), queue)) as (task,):
         await asyncio.sleep(process.RESYNC_SECONDS * 2.5)

@@ -123,6 +123,6 @@ def test_another_form_of_cache_epoch_is_refused(value):
     ("digest", "tokens", "tier", "heat"),
     [(b"", 1, "ram", 1), (bytes(16), -1, "ram", 1), (bytes(16), 1, "pool", 1), (bytes(16), 1, "ram", -1)],
 )
-def test_a_hit_without_a_written_form_cannot_be_made(digest, tokens, tier, heat):
+def test_a_hit_without_a_written_form_is_not_written(digest, tokens, tier, heat):
     with pytest.raises(AnnotationError):
-        PrefixHit(digest, tokens, tier, heat)
+        encode_prefix_hits([PrefixHit(digest, tokens, tier, heat)])

@@ -5,6 +5,7 @@ depends on more than that is told to a real API server in `e2e/operator/`.
 """
 
 import copy
+import json
 import re
 import uuid
 from collections.abc import Callable, Mapping
@@ -44,7 +45,7 @@ class MemoryApiServer:
             return self._list(version, plural, namespace, request.query.get("labelSelector", ""))
         key = (version, plural, namespace or "", name)
         if request.method == "GET":
-            return Answer(200, copy.deepcopy(self.objects[key])) if key in self.objects else _not_found(name)
+            return answer_of(200, self.objects[key]) if key in self.objects else _not_found(name)
         if request.method == "PATCH" and key not in self.objects and not part:
             return self._post(version, plural, namespace or "", request.body or {})
         if key not in self.objects:
@@ -52,18 +53,18 @@ class MemoryApiServer:
         if not self._matches(key, request):
             return _status(409, "Conflict", name)
         if request.method == "DELETE":
-            return Answer(200, self.objects.pop(key))
+            return answer_of(200, self.objects.pop(key))
         return self._write(key, request, part)
 
     def _list(self, version: str, plural: str, namespace: str | None, selector: str) -> Answer:
         wanted = dict(term.split("=") for term in selector.split(",") if term)
         items = [
-            copy.deepcopy(item)
+            item
             for key, item in self.objects.items()
             if key[:2] == (version, plural) and namespace in (None, key[2])
             and wanted.items() <= (item["metadata"].get("labels") or {}).items()
         ]  # fmt: skip
-        return Answer(200, {"metadata": {"resourceVersion": str(self._version)}, "items": items})
+        return answer_of(200, {"metadata": {"resourceVersion": str(self._version)}, "items": items})
 
     def _post(self, version: str, plural: str, namespace: str, body: Mapping[str, Any]) -> Answer:
         made = copy.deepcopy(dict(body))
@@ -75,7 +76,7 @@ class MemoryApiServer:
             return _status(409, "AlreadyExists", metadata["name"])
         metadata |= {"uid": str(uuid.uuid4()), "resourceVersion": str(self._version), "generation": 1}
         self.objects[key] = made
-        return Answer(201, copy.deepcopy(made))
+        return answer_of(201, made)
 
     def _matches(self, key: Key, request: Request) -> bool:
         body = request.body or {}
@@ -96,7 +97,7 @@ class MemoryApiServer:
             after["metadata"]["resourceVersion"] = str(self._version)
             after["metadata"]["generation"] += after.get("spec") != before.get("spec")
             self.objects[key] = after
-        return Answer(200, copy.deepcopy(self.objects[key]))
+        return answer_of(200, self.objects[key])
 
 
 def _merged(have: Any, wanted: Any) -> Any:
@@ -105,9 +106,16 @@ def _merged(have: Any, wanted: Any) -> Any:
     return copy.deepcopy(wanted)
 
 
+def answer_of(status: int, document: Mapping[str, Any]) -> Answer:
+    """Return an answer as an API server writes it: without spaces."""
+    return Answer(status, json.dumps(document, separators=(",", ":")).encode())
+
+
 def _not_found(name: str) -> Answer:
     return _status(404, "NotFound", name)
 
 
 def _status(code: int, reason: str, name: str) -> Answer:
-    return Answer(code, {"kind": "Status", "reason": reason, "message": f"{name}: {reason}", "details": {"name": name}})
+    return answer_of(
+        code, {"kind": "Status", "reason": reason, "message": f"{name}: {reason}", "details": {"name": name}}
+    )

@@ -19,6 +19,7 @@ from pagoda_operator.names import ANNOTATIONS_MANAGER
 from pagoda_operator.scrape import Fleet, PodReport
 from pagoda_operator.scrape.alarm import Alarm
 from pagoda_operator.scrape.pod import EnginePod
+from pagoda_protocol.annotations import CACHE_EPOCH
 from pagoda_runtime.deadlines import backoff
 from pagoda_runtime.logs import fields
 
@@ -30,10 +31,12 @@ FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 1.0, 30.0
 class Applies(Protocol):
     """The part of the API that is used here."""
 
-    async def apply(
-        self, kind: Kind, manifest: dict[str, Any], *, manager: str, wants_metadata_alone: bool
-    ) -> dict[str, Any]:
-        """Apply on the server's side and return the metadata of what came of it."""
+    async def apply(self, kind: Kind, manifest: dict[str, Any], *, manager: str) -> dict[str, Any]:
+        """Apply on the server's side and return what came of it."""
+        ...
+
+    async def apply_for_version(self, kind: Kind, manifest: dict[str, Any], *, manager: str) -> str:
+        """Apply likewise and return the version of what came of it, which is much cheaper."""
         ...
 
 
@@ -53,6 +56,7 @@ class Annotator:
         self._clock = clock
         self._turns = Turns()
         self._behind: dict[str, tuple[EnginePod, Annotations]] = {}
+        self._epochs: dict[str, str | None] = {}  # as last written, by uid
         self._alarm = Alarm(clock)
         fleet.watch_pods(self._on_pod)
 
@@ -81,6 +85,7 @@ class Annotator:
         if pod.address is None:
             self._behind.pop(pod.uid, None)
             self._turns.forget(pod.uid)
+            self._epochs.pop(pod.uid, None)
             return
         if pod.written:
             self._turns.known_written(pod.uid, self._clock())
@@ -91,8 +96,13 @@ class Annotator:
             self._turns.settle(pod.uid)
         else:
             self._behind[pod.uid] = (pod, wanted)
-            self._turns.wait(pod.uid, Change(is_other_epoch(pod.written, wanted), steps))
+            self._turns.wait(pod.uid, Change(self._is_urgent(pod, wanted), steps))
             self._alarm.ring(self._turns.next_at())
+
+    def _is_urgent(self, pod: EnginePod, wanted: Annotations) -> bool:
+        """Whether another epoch is to be written, unless we just did and somebody else keeps his own there."""
+        is_tried = pod.uid in self._epochs and self._epochs[pod.uid] == wanted.get(CACHE_EPOCH)
+        return is_other_epoch(pod.written, wanted) and not is_tried
 
     async def _next(self) -> str:
         while True:
@@ -109,11 +119,18 @@ class Annotator:
             "annotations": dict(wanted),
         }
         manifest = {"apiVersion": POD.api_version, "kind": POD.kind, "metadata": metadata}
-        came = await self._api.apply(POD, manifest, manager=ANNOTATIONS_MANAGER, wants_metadata_alone=True)
-        self._fleet.pod_annotated(pod, came["metadata"])
+        self._epochs[pod.uid] = wanted.get(CACHE_EPOCH)
+        with self._fleet.being_written(pod.uid):
+            if pod.written.keys() <= wanted.keys():
+                version = await self._api.apply_for_version(POD, manifest, manager=ANNOTATIONS_MANAGER)
+                self._fleet.pod_annotated(pod, version, wanted)
+            else:  # what we take away stays if it is another manager's too
+                came = (await self._api.apply(POD, manifest, manager=ANNOTATIONS_MANAGER))["metadata"]
+                self._fleet.pod_annotated(pod, came["resourceVersion"], came.get("annotations") or {})
         self._instruments.writes.add(outcome="written")
 
     def _failed(self, error: KubeError, pod: EnginePod, level: int) -> None:
+        self._epochs.pop(pod.uid, None)
         self._instruments.writes.add(outcome=error.code)
         self._instruments.waiting.set(len(self._turns))  # what the pod says next lines it up again
         _log.log(level, "annotations not written: %s %s", error, fields(namespace=pod.namespace, pod=pod.name))

@@ -1,6 +1,8 @@
 """Which annotations a pod should have, and how far those that it has are from them. Pure."""
 
+import functools
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from pagoda_operator.scrape.pod import EnginePod
 from pagoda_operator.scrape.report import PodReport
@@ -14,7 +16,16 @@ from pagoda_protocol.annotations import (
 )
 
 Annotations = Mapping[str, str]
-_Hit = tuple[int, int, str]  # how many bits tokens and heat have, and the tier
+
+
+class _Hit(NamedTuple):
+    tokens: int
+    """How many bits it takes to write them."""
+    heat: int
+    """The same."""
+    tier: str
+    size: int
+    """By how many steps it differs from none at all."""
 
 
 def wanted_annotations(pod: EnginePod, report: PodReport | None) -> Annotations | None:
@@ -46,7 +57,10 @@ def bucket_steps(written: Annotations, wanted: Annotations) -> int:
         return 0
     before, after = _entries(written), _entries(wanted)
     hits_before, hits_after = _hits(before - after), _hits(after - before)
-    steps = sum(_steps(hits_before.get(key), hits_after.get(key)) for key in hits_before.keys() | hits_after.keys())
+    common = hits_before.keys() & hits_after.keys()
+    steps = sum(_distance(hits_before[digest], hits_after[digest]) for digest in common)
+    for hits in (hits_before, hits_after):
+        steps += sum(hit.size for digest, hit in hits.items() if digest not in common)
     return max(1, steps + abs(_rate_steps(written) - _rate_steps(wanted)))
 
 
@@ -56,21 +70,23 @@ def _entries(annotations: Annotations) -> set[str]:
 
 
 def _hits(entries: set[str]) -> dict[str, _Hit]:
-    """Measure entries by digest. Not decoded in full, as they come by the thousand; what is none counts as nothing."""
-    hits: dict[str, _Hit] = {}
-    for entry in entries:
-        try:
-            digest, tokens, tier, heat = entry.split(":")
-            hits[digest] = (int(tokens).bit_length(), int(heat).bit_length(), tier)
-        except ValueError:
-            continue
-    return hits
+    """Measure entries by digest: that is what the first 32 characters are of all that we wrote."""
+    return {entry[:32]: _measured(entry[32:]) for entry in entries}
 
 
-def _steps(before: _Hit | None, after: _Hit | None) -> int:
-    if before is None or after is None:
-        return sum(tokens + heat + 1 for tokens, heat, _ in filter(None, (before, after)))
-    return abs(before[0] - after[0]) + abs(before[1] - after[1]) + (before[2] != after[2])
+@functools.lru_cache(maxsize=8192)  # they come by the thousand, and few differ in more than their digest
+def _measured(rest: str) -> _Hit:
+    """Measure `:tokens:tier:heat`; what is none counts as nothing."""
+    try:
+        _, tokens, tier, heat = rest.split(":")
+        token_bits, heat_bits = int(tokens).bit_length(), int(heat).bit_length()
+    except ValueError:
+        return _Hit(0, 0, "", 0)
+    return _Hit(token_bits, heat_bits, tier, token_bits + heat_bits + 1)
+
+
+def _distance(before: _Hit, after: _Hit) -> int:
+    return abs(before.tokens - after.tokens) + abs(before.heat - after.heat) + (before.tier != after.tier)
 
 
 def _rate_steps(annotations: Annotations) -> int:

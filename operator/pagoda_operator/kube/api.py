@@ -6,9 +6,11 @@ to an object that exists carry the version it was decided on; the API server ref
 
 import datetime
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pagoda_operator.kube.errors import GoneError, KubeError, error_of
+from pagoda_operator.kube.glance import identity
 from pagoda_operator.kube.kinds import EVENT, Kind, Manifest, micro_time
 from pagoda_operator.kube.transport import Answer, Request, Transport
 
@@ -16,7 +18,6 @@ Counted = Callable[[str, str, str], None]
 
 _PAGE = "500"
 _APPLY = "application/apply-patch+yaml"  # JSON is YAML
-_WHOLE = "application/json"
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _MAX_NOTE = 1024
 _CONTROLLER = "pagoda-kv.io/operator"
@@ -67,18 +68,20 @@ class Api:
         manager: str,
         subresource: str = "",
         force: bool = True,
-        wants_metadata_alone: bool = False,
     ) -> Manifest:
-        """Apply on the server's side and return what came of it, on demand its metadata alone.
+        """Apply on the server's side and return what came of it.
 
         An object that is not there is made. With `metadata.resourceVersion` in the manifest nothing happens to one that
         is there unless it is of that version. Unknown fields are refused, never dropped.
         """
-        metadata = manifest["metadata"]
-        query = {"fieldManager": manager, "force": "true" if force else "false", "fieldValidation": "Strict"}
-        path = kind.path(metadata.get("namespace"), metadata["name"], subresource)
-        accept = _METADATA if wants_metadata_alone else _WHOLE
-        return await self._call("apply", kind, Request("PATCH", path, query, manifest, _APPLY, accept))
+        return await self._call("apply", kind, _application(kind, manifest, manager, subresource, force))
+
+    async def apply_for_version(self, kind: Kind, manifest: Mapping[str, Any], *, manager: str) -> str:
+        """Apply likewise, and return only of which version the object is then."""
+        request = replace(_application(kind, manifest, manager), accept=_METADATA)
+        answer = await self._send("apply", kind, request)
+        seen = identity(answer.body) if 200 <= answer.status < 300 else None
+        return str(_checked(answer, request)["metadata"]["resourceVersion"]) if seen is None else seen[1]
 
     async def create(self, kind: Kind, manifest: Mapping[str, Any]) -> bool:
         """Make an object; False: one of that name is there already, whatever is in it."""
@@ -160,6 +163,15 @@ class Api:
             raise
         self._counted(verb, kind.plural, str(answer.status))
         return answer
+
+
+def _application(
+    kind: Kind, manifest: Mapping[str, Any], manager: str, subresource: str = "", force: bool = True
+) -> Request:
+    metadata = manifest["metadata"]
+    query = {"fieldManager": manager, "force": "true" if force else "false", "fieldValidation": "Strict"}
+    path = kind.path(metadata.get("namespace"), metadata["name"], subresource)
+    return Request("PATCH", path, query, manifest, _APPLY)
 
 
 def _checked(answer: Answer, request: Request) -> Manifest:

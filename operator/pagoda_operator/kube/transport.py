@@ -7,6 +7,7 @@ its caller was cancelled, so that `settled()` can say that nothing of ours is st
 """
 
 import asyncio
+import functools
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -35,10 +36,19 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What it said; `document` is empty where the body was no JSON object."""
+    """What it said."""
 
     status: int
-    document: dict[str, Any]
+    body: bytes
+
+    @functools.cached_property
+    def document(self) -> dict[str, Any]:
+        """The body as JSON, parsed when it is first asked for; empty where it is no object."""
+        try:
+            document = json.loads(self.body)
+        except ValueError:
+            return {}
+        return document if isinstance(document, dict) else {}
 
 
 class Transport(Protocol):
@@ -99,7 +109,7 @@ class KubeTransport:
             raise UnreachableError(f"the API server did not answer within {self._call_seconds:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
             raise UnreachableError(f"the API server cannot be reached: {type(error).__name__}: {error}") from error
-        return Answer(status, _document(body))
+        return Answer(status, body)
 
     async def _send(self, request: Request) -> tuple[int, bytes]:
         method, url, headers, body, _ = await self._client.param_serialize(
@@ -122,11 +132,3 @@ def _asking(fence: Callable[[], None]) -> aiohttp.TraceConfig:
     config.on_connection_reuseconn.append(ask)
     config.on_connection_create_end.append(ask)
     return config
-
-
-def _document(body: bytes) -> dict[str, Any]:
-    try:
-        document = json.loads(body)
-    except ValueError:
-        return {}
-    return document if isinstance(document, dict) else {}

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pagoda_protocol.annotations import TIERS, PrefixHit, encode_prefix_hits
+from pagoda_protocol.annotations import TIERS, AnnotationError, PrefixHit, encode_prefix_hits
 
 MAX_ANSWER_BYTES = 64 << 10  # an honest one has at most 16 KiB
 MAX_TEXT = 256
@@ -151,7 +151,10 @@ def _hits(document: Mapping[str, Any]) -> str:
     rows = document.get("hits")
     if not isinstance(rows, list) or len(rows) > _MAX_HITS:
         raise AnswerError(f"hits: expected a list of at most {_MAX_HITS}")
-    return encode_prefix_hits(_hit(row) for row in rows)
+    try:
+        return encode_prefix_hits(map(_hit, rows))
+    except AnnotationError as error:
+        raise AnswerError(f"hits: {error}") from error
 
 
 def _hit(row: Any) -> PrefixHit:

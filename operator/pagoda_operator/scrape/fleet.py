@@ -6,9 +6,10 @@ container is another one, what its predecessor said is gone.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -50,6 +51,7 @@ class Fleet:
         self._pools: dict[tuple[str, str], set[str]] = {}
         self._reports: dict[str, PodReport] = {}
         self._told: dict[str, PodReport] = {}  # what each pool's status was last told of
+        self._put_off: dict[str, tuple[str, Callable[[], Mapping[str, Any] | None]] | None] = {}  # pods being written
         self._expected: dict[tuple[str, str], int] = {}
         self._on_change: list[OnChange] = []
         self._on_pod: list[OnPod] = []
@@ -95,6 +97,7 @@ class Fleet:
         if pod is None:
             self._forget(manifest["metadata"]["uid"])
             return
+        self._drop_put_off(pod.uid)
         before = self._pods.get(pod.uid)
         self._pods[pod.uid] = pod
         self._pools.setdefault(pod.key, set()).add(pod.uid)
@@ -110,12 +113,33 @@ class Fleet:
         if before is None or before.fingerprint != pod.fingerprint:
             self._tell_pool(pod.key)
 
-    def pod_annotated(self, before: EnginePod, metadata: Mapping[str, Any]) -> None:
+    def put_off(self, uid: str, version: str, read: Callable[[], Mapping[str, Any] | None]) -> bool:
+        """Take in a pod's event only after the write that is under way, if one is, and only if it is news by then.
+
+        Most often it is what comes of that write; then nobody ever calls `read`.
+        """
+        if uid not in self._put_off:
+            return False
+        self._put_off[uid] = (version, read)
+        return True
+
+    @contextlib.contextmanager
+    def being_written(self, uid: str) -> Iterator[None]:
+        """Have events of a pod put off meanwhile, which is as long as one call may take."""
+        self._put_off[uid] = None
+        try:
+            yield
+        finally:
+            event = self._put_off.pop(uid)
+            if event is not None and not self.has_seen(uid, event[0]) and (manifest := event[1]()) is not None:
+                self.pod_seen(manifest)
+
+    def pod_annotated(self, before: EnginePod, version: str, annotations: Mapping[str, str]) -> None:
         """Take in what came of writing annotations onto a pod as it was `before`: all else is as it was."""
         pod = self._pods.get(before.uid)
         if pod is None or pod.resource_version != before.resource_version:
             return  # an event has brought what came of it, or more
-        self._pods[pod.uid] = pod = annotated(pod, metadata)
+        self._pods[pod.uid] = pod = annotated(pod, version, annotations)
         self._tell_pod(pod)
 
     def pod_gone(self, manifest: Mapping[str, Any]) -> None:
@@ -193,7 +217,12 @@ class Fleet:
         for on_pod in self._on_pod:
             on_pod(pod, self._reports.get(pod.uid))
 
+    def _drop_put_off(self, uid: str) -> None:
+        if uid in self._put_off:
+            self._put_off[uid] = None  # a newer one has come
+
     def _forget(self, uid: str) -> None:
+        self._drop_put_off(uid)
         pod = self._pods.pop(uid, None)
         if pod is None:
             return

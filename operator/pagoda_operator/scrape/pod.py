@@ -69,18 +69,17 @@ def read_pod(manifest: Mapping[str, Any]) -> EnginePod | None:
         container_id=_running_id(engine),
         sidecar_id=_running_id(sidecar),
         is_ready=bool(engine.get("ready")),
-        written=_written(metadata),
+        written=_ours(metadata.get("annotations") or {}),
         fingerprint=_fingerprint(manifest),
     )
 
 
-def annotated(pod: EnginePod, metadata: Mapping[str, Any]) -> EnginePod:
-    """Return the pod with the version and annotations of `metadata`."""
-    return replace(pod, resource_version=metadata["resourceVersion"], written=_written(metadata))
+def annotated(pod: EnginePod, version: str, annotations: Mapping[str, str]) -> EnginePod:
+    """Return the pod as it is of another version, with other annotations."""
+    return replace(pod, resource_version=version, written=_ours(annotations))
 
 
-def _written(metadata: Mapping[str, Any]) -> Mapping[str, str]:
-    annotations = metadata.get("annotations") or {}
+def _ours(annotations: Mapping[str, str]) -> Mapping[str, str]:
     return {key: annotations[key] for key in OURS if key in annotations}
 
 

@@ -6,13 +6,14 @@ kopf 5 % of a core (docs/decisions); here an event of a version that is known al
 
 import asyncio
 import contextlib
+import functools
 import json
 import logging
-import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Protocol
 
 from pagoda_operator.kube.errors import GoneError, KubeError
+from pagoda_operator.kube.glance import identity
 from pagoda_operator.kube.kinds import POD, Kind
 from pagoda_operator.names import ENGINE, MANAGER, PART_LABEL
 from pagoda_operator.scrape.fleet import Fleet
@@ -26,9 +27,6 @@ STREAM_SECONDS = 300  # after which the server ends a watch, and the next one go
 SILENCE_SECONDS = 150.0  # the server sends a bookmark each minute
 FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 0.5, 30.0
 STEADY_SECONDS = 10.0  # what went on for so long may be begun again at once
-# As the API server writes an object's metadata; another order only means that the line is parsed.
-_IDENTITY = re.compile(rb'"uid":"([^"]{1,64})","resourceVersion":"(\d{1,32})"')
-_HEAD_BYTES = 2048
 
 
 class Lists(Protocol):
@@ -109,10 +107,10 @@ class PodWatch:
         Raises:
             GoneError: the server no longer knows the version that was followed from.
         """
-        identity = _IDENTITY.search(line[:_HEAD_BYTES])
-        if identity is not None and line.startswith(b'{"type":"MODIFIED"'):
-            uid, version = identity[1].decode(), identity[2].decode()
-            if self._fleet.has_seen(uid, version):
+        if line.startswith(b'{"type":"MODIFIED"') and (seen := identity(line)) is not None:
+            uid, version = seen
+            read = functools.partial(_pod_of, line)
+            if self._fleet.has_seen(uid, version) or self._fleet.put_off(uid, version, read):
                 return version
         try:
             event = json.loads(line)
@@ -127,3 +125,13 @@ class PodWatch:
         elif kind != "BOOKMARK":
             self._fleet.pod_seen(found)
         return version
+
+
+def _pod_of(line: bytes) -> Mapping[str, Any] | None:
+    """Read the pod of an event that was put off; None: nobody can, and the pod stays as it was until the next."""
+    try:
+        pod: Mapping[str, Any] = json.loads(line)["object"]
+    except (ValueError, TypeError, KeyError):
+        _log.warning("an event of an engine pod cannot be read %s", fields(line=line[:256].decode(errors="replace")))
+        return None
+    return pod

@@ -14,7 +14,7 @@ from pagoda_operator.kube import errors
 from pagoda_operator.kube.api import Api
 from pagoda_operator.kube.kinds import CONFIG_MAP, DEPLOYMENT, POD, POOL
 from pagoda_operator.kube.transport import Answer, KubeTransport, Request
-from tests.support.api_server import MemoryApiServer
+from tests.support.api_server import MemoryApiServer, answer_of
 
 CONFIG = {
     "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "default", "name": "a"}, "data": {"k": "1"},
@@ -35,7 +35,9 @@ class Says:
 
 def status(code: int, reason: str, name: str = "a", **more: Any) -> Answer:
     details = {"name": name, **more} if name else dict(more)
-    return Answer(code, {"kind": "Status", "code": code, "reason": reason, "message": f"{reason}!", "details": details})
+    return answer_of(
+        code, {"kind": "Status", "code": code, "reason": reason, "message": f"{reason}!", "details": details}
+    )
 
 
 @pytest.mark.parametrize(
@@ -47,14 +49,14 @@ def status(code: int, reason: str, name: str = "a", **more: Any) -> Answer:
         (status(403, "Forbidden", causes=[{"reason": "NamespaceTerminating"}]), errors.GoneError),
         (status(404, "NotFound"), errors.GoneError),
         (status(404, "NotFound", name=""), errors.NotServedError),
-        (Answer(404, {}), errors.NotServedError),
+        (answer_of(404, {}), errors.NotServedError),
         (status(409, "Conflict"), errors.ConflictError),
         (status(410, "Expired", name=""), errors.GoneError),
         (status(413, "RequestEntityTooLarge"), errors.RefusedError),
         (status(422, "Invalid"), errors.RefusedError),
         (status(429, "TooManyRequests"), errors.UnreachableError),
         (status(500, "InternalError"), errors.FailedError),
-        (Answer(503, {}), errors.FailedError),
+        (answer_of(503, {}), errors.FailedError),
         (status(504, "Timeout"), errors.FailedError),
     ],
 )
@@ -69,7 +71,7 @@ async def test_each_refusal_has_its_kind_and_its_message(answer: Answer, error: 
 async def test_what_is_not_there_is_none_and_a_kind_that_is_not_served_is_an_error() -> None:
     assert await Api(Says(status(404, "NotFound"))).get(POD, "default", "a") is None
     with pytest.raises(errors.NotServedError):
-        await Api(Says(Answer(404, {}))).get(POOL, "default", "a")
+        await Api(Says(answer_of(404, {}))).get(POOL, "default", "a")
 
 
 async def test_deleting_what_is_gone_is_a_success_and_carries_what_was_seen() -> None:
@@ -83,15 +85,17 @@ async def test_deleting_what_is_gone_is_a_success_and_carries_what_was_seen() ->
 
 async def test_creating_what_is_there_is_false_and_another_conflict_is_an_error() -> None:
     assert await Api(Says(status(409, "AlreadyExists"))).create(CONFIG_MAP, CONFIG) is False
-    assert await Api(Says(Answer(201, {}))).create(CONFIG_MAP, CONFIG) is True
+    assert await Api(Says(answer_of(201, {}))).create(CONFIG_MAP, CONFIG) is True
     with pytest.raises(errors.ConflictError):
         await Api(Says(status(409, "Conflict"))).create(CONFIG_MAP, CONFIG)
 
 
 async def test_lists_are_read_to_their_last_page_and_name_the_kind_of_each_item() -> None:
     pages = [
-        Answer(200, {"metadata": {"continue": "next", "resourceVersion": "5"}, "items": [{"metadata": {"name": "a"}}]}),
-        Answer(200, {"metadata": {"resourceVersion": "5"}, "items": [{"metadata": {"name": "b"}}]}),
+        answer_of(
+            200, {"metadata": {"continue": "next", "resourceVersion": "5"}, "items": [{"metadata": {"name": "a"}}]}
+        ),
+        answer_of(200, {"metadata": {"resourceVersion": "5"}, "items": [{"metadata": {"name": "b"}}]}),
     ]
     transport = Says(*pages)
     items, version = await Api(transport).list(DEPLOYMENT, None, "a=b")
@@ -105,7 +109,7 @@ async def test_lists_are_read_to_their_last_page_and_name_the_kind_of_each_item(
 
 
 async def test_an_apply_names_its_manager_and_lets_no_field_be_dropped() -> None:
-    transport = Says(Answer(200, {}))
+    transport = Says(answer_of(200, {}))
     await Api(transport).apply(POOL, CONFIG, manager="m", subresource="status")
     (request,) = transport.requests
     assert request.path == "/apis/pagoda-kv.io/v1alpha1/namespaces/default/inferencepools/a/status"
@@ -113,8 +117,28 @@ async def test_an_apply_names_its_manager_and_lets_no_field_be_dropped() -> None
     assert request.content_type == "application/apply-patch+yaml"
 
 
+SPACED = Answer(200, b'{"metadata": {"resourceVersion": "8", "uid": "u"}}')
+
+
+@pytest.mark.parametrize(
+    "answer", [answer_of(200, {"metadata": {"uid": "u", "resourceVersion": "8"}}), SPACED], ids=["seen", "parsed"]
+)
+async def test_an_apply_for_its_version_alone_asks_for_no_more_than_metadata(answer: Answer) -> None:
+    transport = Says(answer)
+    assert await Api(transport).apply_for_version(CONFIG_MAP, CONFIG, manager="m") == "8"
+    (request,) = transport.requests
+    assert "as=PartialObjectMetadata" in request.accept
+    assert request.query == {"fieldManager": "m", "force": "true", "fieldValidation": "Strict"}
+
+
+async def test_a_refused_apply_has_no_version_whatever_the_refusal_shows() -> None:
+    seen = {"message": "changed", "details": {"uid": "u", "resourceVersion": "8"}}
+    with pytest.raises(errors.ConflictError, match="changed"):
+        await Api(Says(answer_of(409, seen))).apply_for_version(CONFIG_MAP, CONFIG, manager="m")
+
+
 async def test_an_event_names_its_object_and_its_reporter() -> None:
-    transport = Says(Answer(201, {}))
+    transport = Says(answer_of(201, {}))
     pool = {
         "apiVersion": "pagoda-kv.io/v1alpha1", "kind": "InferencePool",
         "metadata": {"namespace": "default", "name": "chat", "uid": "u", "resourceVersion": "3", "labels": {"a": "b"}},
@@ -178,7 +202,7 @@ async def test_a_request_arrives_as_it_was_meant() -> None:
                 "PATCH", "/api/v1/x", {"labelSelector": "a=b,c in (d)"}, {"e": None}, "application/apply-patch+yaml"
             )
         )
-    assert answer == Answer(200, {"ok": True})
+    assert (answer.status, answer.document) == (200, {"ok": True})
     assert seen["query"] == {"labelSelector": "a=b,c in (d)"}
     assert seen["headers"]["Authorization"] == "Bearer secret"
     assert seen["headers"]["Content-Type"] == "application/apply-patch+yaml"

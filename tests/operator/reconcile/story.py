@@ -13,7 +13,7 @@ from pagoda_operator.reconcile import Reconciler
 from pagoda_runtime.metrics import Metrics
 from tests.operator.children.pools import IMAGES, MANAGED, PEERS, manifest
 from tests.operator.reconcile.objects import Said, said
-from tests.support.api_server import MemoryApiServer
+from tests.support.api_server import MemoryApiServer, answer_of
 
 Json = dict[str, Any]
 NAMESPACE, POOL = "models", "chat"
@@ -127,5 +127,5 @@ class Refusing(Cluster):
 
     async def send(self, request: Request) -> Answer:
         if request.method != "GET" and self.refused in request.path:
-            return Answer(self.status_code, {"kind": "Status", "message": "may not patch", "details": {"name": "x"}})
+            return answer_of(self.status_code, {"kind": "Status", "message": "may not patch", "details": {"name": "x"}})
         return await super().send(request)

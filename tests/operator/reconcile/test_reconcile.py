@@ -16,7 +16,7 @@ from pagoda_runtime.metrics import Metrics
 from tests.operator.children.pools import IMAGES, PEERS
 from tests.operator.reconcile.objects import said
 from tests.operator.reconcile.story import NAMESPACE, POOL, SPEC, Clock, Cluster, Fleet, Json, Refusing, Story
-from tests.support.api_server import MemoryApiServer
+from tests.support.api_server import MemoryApiServer, answer_of
 from tests.support.kube_faults import Dying, Killed
 
 
@@ -257,7 +257,7 @@ async def test_what_the_api_server_fails_to_read_is_told_to_the_queue_and_leaves
     before, send = copy.deepcopy(story.cluster.status), story.cluster.send
 
     async def fail(request: Request) -> Answer:
-        return Answer(500, {}) if request.path.endswith("/pods") else await send(request)
+        return answer_of(500, {}) if request.path.endswith("/pods") else await send(request)
 
     story.cluster.send = fail  # type: ignore[method-assign]
     with pytest.raises(FailedError):
@@ -296,7 +296,7 @@ async def test_a_refused_event_costs_nothing(story: Story) -> None:
     send = story.cluster.send
 
     async def refuse_events(request: Request) -> Answer:
-        return Answer(403, {"message": "no"}) if "events" in request.path else await send(request)
+        return answer_of(403, {"message": "no"}) if "events" in request.path else await send(request)
 
     story.cluster.send = refuse_events  # type: ignore[method-assign]
     assert await story.reconcile() is None

@@ -291,7 +291,7 @@ async def test_what_came_of_writing_annotations_is_known_without_its_event() -> 
     fleet.watch_pods(lambda pod, _: seen.append(pod))
     before = read_pod(engine_pod(0, version=7))
     assert before is not None
-    fleet.pod_annotated(before, {"resourceVersion": "8", "annotations": {CACHE_EPOCH: "x", "another": "y"}})
+    fleet.pod_annotated(before, "8", {CACHE_EPOCH: "x", "another": "y"})
     assert fleet.has_seen("uid-chat-0", "8")
     assert [dict(pod.written) for pod in seen] == [{CACHE_EPOCH: "x"}]
 
@@ -302,8 +302,8 @@ async def test_what_came_of_a_write_does_not_undo_an_event_that_came_first() -> 
     before = read_pod(engine_pod(0, version=7))
     assert before is not None
     fleet.pod_seen(engine_pod(0, version=9))
-    fleet.pod_annotated(before, {"resourceVersion": "8", "annotations": {}})
+    fleet.pod_annotated(before, "8", {})
     assert fleet.has_seen("uid-chat-0", "9")
     fleet.pod_gone(engine_pod(0, version=9))
-    fleet.pod_annotated(before, {"resourceVersion": "8", "annotations": {}})
+    fleet.pod_annotated(before, "8", {})
     assert len(fleet) == 0

@@ -13,7 +13,9 @@ from pagoda_operator.kube.errors import ForbiddenError, GoneError, KubeError, Un
 from pagoda_operator.kube.kinds import Kind
 from pagoda_operator.scrape import Fleet
 from pagoda_operator.scrape.instruments import ScrapeInstruments
+from pagoda_operator.scrape.pod import read_pod
 from pagoda_operator.scrape.pod_watch import SELECTOR, PodWatch
+from pagoda_protocol.annotations import CACHE_EPOCH
 from pagoda_runtime.metrics import Metrics
 from tests.operator.scrape.pods import engine_pod
 from tests.support.virtual_time import run_virtually
@@ -130,6 +132,75 @@ async def test_an_event_of_a_version_that_is_known_is_not_taken_in_again() -> No
         here.server.lines.put_nowait(None)
         await asyncio.sleep(1)
         assert here.server.watches[-1][1]["resourceVersion"] == "11"  # but the watch goes on from there
+
+
+@story
+async def test_an_event_that_overtakes_the_answer_of_our_write_is_not_taken_in_again() -> None:
+    async with world(engine_pod(0)) as here:
+        before, seen = read_pod(engine_pod(0)), here.fleet.num_seen
+        assert before is not None
+        with here.fleet.being_written("uid-chat-0"):
+            here.server.say("MODIFIED", engine_pod(0, version=11, annotations={CACHE_EPOCH: "x"}))
+            await asyncio.sleep(0.01)
+            here.fleet.pod_annotated(before, "11", {CACHE_EPOCH: "x"})
+        assert here.knows(0, 11)
+        assert here.fleet.num_seen == seen
+
+
+@pytest.mark.parametrize("is_written", [True, False], ids=["after ours", "instead of ours"])
+def test_an_event_of_another_change_during_our_write_is_taken_in_after_it(is_written: bool) -> None:
+    @story
+    async def told() -> None:
+        async with world(engine_pod(0)) as here:
+            before = read_pod(engine_pod(0))
+            assert before is not None
+            with here.fleet.being_written("uid-chat-0"):
+                here.server.say("MODIFIED", engine_pod(0, version=11, annotations={CACHE_EPOCH: "x"}))
+                here.server.say("MODIFIED", engine_pod(0, version=12, ready=False))
+                here.server.say("ADDED", engine_pod(1, version=13))
+                await asyncio.sleep(0.01)
+                assert here.knows(0, 1), "put off"
+                assert here.knows(1, 13), "others are not"
+                if is_written:
+                    here.fleet.pod_annotated(before, "11", {CACHE_EPOCH: "x"})
+            assert here.knows(0, 12)
+            assert here.changes.count(("shop", "chat")) == 3
+
+    told()
+
+
+@story
+async def test_a_pod_that_goes_during_our_write_stays_gone() -> None:
+    async with world(engine_pod(0)) as here:
+        with here.fleet.being_written("uid-chat-0"):
+            here.server.say("MODIFIED", engine_pod(0, version=11))
+            here.server.say("DELETED", engine_pod(0, version=12))
+            await asyncio.sleep(0.01)
+        assert len(here.fleet) == 0
+
+
+@story
+async def test_what_was_put_off_does_not_undo_what_a_list_brought_later() -> None:
+    async with world(engine_pod(0)) as here:
+        with here.fleet.being_written("uid-chat-0"):
+            here.server.say("MODIFIED", engine_pod(0, version=11))
+            here.server.pods = [engine_pod(0, version=20)]
+            here.server.say("ERROR", {"code": 410, "message": "too old resource version"})
+            await asyncio.sleep(1)
+        assert here.knows(0, 20)
+
+
+@story
+async def test_an_event_that_was_put_off_and_is_garbled_changes_nothing() -> None:
+    async with world(engine_pod(0)) as here:
+        with here.fleet.being_written("uid-chat-0"):
+            line = b'{"type":"MODIFIED","object":{"metadata":{"uid":"uid-chat-0","resourceVersion":"11"'
+            here.server.lines.put_nowait(line)
+            await asyncio.sleep(0.01)
+        assert here.knows(0, 1)
+        here.server.say("MODIFIED", engine_pod(0, version=12))
+        await asyncio.sleep(0.01)
+        assert here.knows(0, 12)
 
 
 @story
