@@ -66,10 +66,14 @@ class RunningPool:
         labels = f"pagoda-kv.io/pool={self.name},pagoda-kv.io/part={part}"
         return list(self.cluster.kubectl_json("get", "pods", "-n", self.namespace, "-l", labels)["items"])
 
+    def containers(self, part: str, name: str) -> list[dict[str, Any]]:
+        """Return the status of a container in each of the part's pods."""
+        return [status for pod in self.pods(part) for status in statuses_of(pod) if status["name"] == name]
+
     def container(self, part: str, name: str) -> dict[str, Any]:
         """Return the status of a container of the part's only pod."""
-        [pod] = self.pods(part)
-        return next(status for status in statuses_of(pod) if status["name"] == name)
+        [status] = self.containers(part, name)
+        return status
 
     def lives(self) -> dict[str, tuple[str, list[int]]]:
         """Return of every pod which one it is and how often its containers were started anew."""
@@ -90,9 +94,9 @@ class RunningPool:
             nodes = json.load(answer)["tiers"]["pool"]["nodes"]
         return {name: seen["state"] for name, seen in nodes.items()}
 
-    def kill(self, part: str, container: str) -> None:
-        """Kill a container's first process, as a crash would."""
-        os.kill(self.cluster.node.process_id(self.container(part, container)["containerID"]), signal.SIGKILL)
+    def kill(self, container: dict[str, Any]) -> None:
+        """Kill a container's first process, as a crash would; the status tells which."""
+        os.kill(self.cluster.node.process_id(container["containerID"]), signal.SIGKILL)
 
     @functools.cached_property
     def model(self) -> str:

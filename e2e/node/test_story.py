@@ -36,7 +36,7 @@ CHART = REPOSITORY / "charts" / "pagoda"
 SYSTEM = "pagoda-system"
 USER_ID = 65532
 DISK_CLASS = "local-nvme"
-NUM_DISKS = 3  # a volume is never claimed again: one for each engine pod that there will be
+NUM_DISKS = 4  # a volume is never claimed again: one for each engine pod that there will be
 # Some forty blocks of 16 tokens.
 RULES = " ".join(f"Rule {number}: the bell of floor {number} rings {number} times." for number in range(1, 41))
 
@@ -220,27 +220,31 @@ def test_k6_k9_a_rollout_to_memcached_with_tls_cuts_no_stream_and_is_told_as_it_
         replace(outside.node, tls=outside.stranger).stats()
 
 
-def test_a_sidecar_that_crashes_for_ever_fails_no_request(pool: RunningPool) -> None:
-    def crash_loops() -> bool:
-        status = pool.container("engine", "sidecar")
-        if "running" in status["state"]:
-            with contextlib.suppress(KeyError, ProcessLookupError):
-                pool.kill("engine", "sidecar")
-        return status["state"].get("waiting", {}).get("reason") == "CrashLoopBackOff"
+def test_sidecars_that_crash_for_ever_in_all_pods_fail_no_request(pool: RunningPool) -> None:
+    def crash_loop() -> bool:
+        sidecars = pool.containers("engine", "sidecar")
+        for sidecar in sidecars:
+            if "running" in sidecar["state"]:
+                with contextlib.suppress(KeyError, ProcessLookupError):
+                    pool.kill(sidecar)
+        return {sidecar["state"].get("waiting", {}).get("reason") for sidecar in sidecars} == {"CrashLoopBackOff"}
 
+    pool.patch({"replicas": 2})
+    pool.wait("Ready")
+    assert len(pool.pods("engine")) == 2
     with asking(pool, RULES) as answers:
-        until(crash_loops, "CrashLoopBackOff", 120, pool.explain)
+        until(crash_loop, "CrashLoopBackOff in both", 120, pool.explain)
         so_far = len(answers)
         until(lambda: len(answers) >= so_far + 5, "answers meanwhile", 120, pool.explain)
         until(lambda: pool.condition("CacheReady")["status"] == "False", "CacheReady=False", 60, pool.explain)
     assert [answer for answer in answers if answer != "answered"] == []
-    assert pool.container("engine", "engine")["restartCount"] == 0
-    assert pool.container("engine", "engine")["ready"]
+    engines = pool.containers("engine", "engine")
+    assert [(engine["restartCount"], engine["ready"]) for engine in engines] == [(0, True)] * 2
 
 
 def test_a_deleted_pool_leaves_nothing(pool: RunningPool) -> None:
     cluster, here = pool.cluster, ("-n", pool.namespace)
-    [pod] = pool.pods("engine")
+    pods = pool.pods("engine")
     cluster.kubectl("delete", "pgp", pool.name, *here, "--timeout=20s")
     owned = (
         "deployments,statefulsets,services,configmaps,secrets,serviceaccounts,roles,rolebindings,"
@@ -252,7 +256,7 @@ def test_a_deleted_pool_leaves_nothing(pool: RunningPool) -> None:
         return cluster.kubectl("get", owned, *here, *labels)
 
     until(lambda: not left(), "no children", 20, left)
-    seconds = pod["spec"]["terminationGracePeriodSeconds"] + 20
+    seconds = max(pod["spec"]["terminationGracePeriodSeconds"] for pod in pods) + 20
     until(lambda: not pool.pods("engine") + pool.pods("router") + pool.pods("memcached"), "no pods", seconds, left)
     claims = ("get", "pvc", *here, "-o", "name")
     own = "persistentvolumeclaim/environment\n"  # the namespace's
@@ -314,7 +318,7 @@ def _node_of(pod: dict[str, Any]) -> str | None:
 
 def _restart_sidecar(pool: RunningPool) -> None:
     before = pool.container("engine", "sidecar")["restartCount"]
-    pool.kill("engine", "sidecar")
+    pool.kill(pool.container("engine", "sidecar"))
 
     def is_back() -> bool:
         status = pool.container("engine", "sidecar")

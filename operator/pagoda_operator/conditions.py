@@ -136,6 +136,9 @@ def _tiers(kind: str, area: str, evidence: Evidence, problems: Sequence[Problem]
     engine, nodes = evidence.engine, evidence.memcached if area == MEMCACHED else None
     if of_area:
         return _condition(kind, FALSE, of_area[0].reason, tell(of_area))
+    not_configured = _condition(kind, TRUE, "NotConfigured", f"the spec asks for none; set {_FIELDS[area]} to have it")
+    if area in evidence.without:
+        return not_configured
     if nodes is not None and not nodes.is_complete:
         return _condition(kind, FALSE, "NodesNotReady", nodes.progress())
     if area == MEMCACHED and any(problem.area == SIDECAR and problem.reason in _SICK for problem in problems):
@@ -149,7 +152,7 @@ def _tiers(kind: str, area: str, evidence: Evidence, problems: Sequence[Problem]
         return _condition(kind, UNKNOWN, "NotProven", f"{text}; the tiers are known once every pod has proved them")
     tiers = proofs.tiers_of(engine.pods, evidence.reports, area)
     if not tiers:
-        return _condition(kind, TRUE, "NotConfigured", f"the spec asks for none; set {_FIELDS[area]} to have it")
+        return not_configured
     return _condition(
         kind, TRUE, "Proved", f"a block went through {' and '.join(tiers)} in every pod and came back equal"
     )

@@ -8,11 +8,12 @@ from pagoda_operator.changes import Key
 from pagoda_operator.compare import Manifest
 from pagoda_operator.intents import Intent, live_data
 from pagoda_operator.kube.errors import FailedError
-from pagoda_operator.pods import Problem
+from pagoda_operator.pods import SIDECAR, Problem
 from pagoda_operator.proofs import Report, Reports
 from pagoda_operator.workloads import Workload, read_workload
 from pagoda_operator.world import World
 from pagoda_protocol.live import LIVE_FILE, LiveSettingsError, parse_live
+from pagoda_protocol.pool.spec import InferencePool
 
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
 ReportOf = Callable[[str, str, str], Report | None]  # by namespace, name and uid of a pod
@@ -40,6 +41,8 @@ class Evidence:
     reports: Reports
     live_generation: int | None
     """What engines have to follow; None: there are no live settings."""
+    without: frozenset[str] = frozenset()
+    """The areas for which the spec asks for no tier."""
     is_valid: bool = True
     """The spec could be turned into children."""
     problems: tuple[Problem, ...] = ()
@@ -89,6 +92,7 @@ def gather(outcome: Outcome, intent: Intent, report_of: ReportOf) -> Evidence:
         memcached=_nodes(world, intent),
         reports={name: report for name, report in reports.items() if report is not None},
         live_generation=live_generation(world),
+        without=_areas_without_tiers(intent.pool),
         is_valid=intent.pool is not None,
         problems=outcome.problems,
         pending=outcome.pending,
@@ -112,6 +116,14 @@ def last_words(status: Manifest, generation: int) -> Mapping[str, Condition]:
         for entry in status.get("conditions") or ()
         if entry.get("observedGeneration") == generation
     }
+
+
+def _areas_without_tiers(pool: InferencePool | None) -> frozenset[str]:
+    if pool is None:
+        return frozenset()
+    cache = pool.cache
+    asked = {SIDECAR: cache.ram_bytes or cache.disk, names.MEMCACHED: cache.ram_bytes and cache.pool}
+    return frozenset(area for area, tiers in asked.items() if not tiers)
 
 
 def _workload(world: World, intent: Intent, part: str, kind: str) -> Workload:

@@ -134,6 +134,17 @@ CASES: dict[str, tuple[Evidence, dict[str, str]]] = {
     "no tier is asked for": (
         evidence(reports={"e-0": said(ram="none"), "e-1": said(ram="none")}), {"CacheReady": "True NotConfigured"},
     ),
+    "no tier is asked for, and no pod has said anything": (
+        evidence(reports={}, without=frozenset({"sidecar", "memcached"})),
+        {"Ready": "False NotProven", "Progressing": "True Proving", "CacheReady": "True NotConfigured",
+         "PoolReady": "True NotConfigured"},
+    ),
+    "no tier is asked for, and a sidecar crashes": (
+        evidence(engine=workload("engine", pod("e-0"), pod("e-1", containers={"sidecar": CRASHING})),
+                 without=frozenset({"sidecar", "memcached"})),
+        {"CacheReady": "False CrashLoopBackOff", "Degraded": "True CrashLoopBackOff",
+         "PoolReady": "True NotConfigured"},
+    ),
     "all tiers work": (
         evidence(reports={name: said(disk="ok", pool="ok") for name in ("e-0", "e-1")},
                  memcached=workload("memcached", pod("m-0", "memcached"))),

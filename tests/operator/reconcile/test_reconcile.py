@@ -39,6 +39,24 @@ async def test_a_pool_is_brought_about_and_told_of_as_soon_as_its_pods_serve(sto
     assert story.fleet.expected[-1] == 1
 
 
+@pytest.mark.parametrize(
+    ("cache", "cache_ready", "pool_ready"),
+    [
+        ({}, ("True", "NotConfigured"), ("True", "NotConfigured")),
+        ({"ram": {"size": "1Gi"}}, ("Unknown", "NotProven"), ("True", "NotConfigured")),
+        (SPEC["cache"], ("Unknown", "NotProven"), ("False", "NodesNotReady")),
+    ],
+    ids=["nothing", "RAM", "RAM and pool"],
+)
+async def test_of_tiers_that_are_not_asked_for_nothing_is_waited_for(
+    cache: Json, cache_ready: tuple[str, str], pool_ready: tuple[str, str]
+) -> None:
+    story = Story({"replicas": 2, "cache": cache})
+    await story.reconcile()
+    assert story.cluster.condition("CacheReady") == cache_ready
+    assert story.cluster.condition("PoolReady") == pool_ready
+
+
 async def test_ten_idle_minutes_make_no_write_call(story: Story) -> None:
     await story.settle()
     for _ in range(60):
