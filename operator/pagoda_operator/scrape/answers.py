@@ -92,7 +92,7 @@ def read_summary(status: int, body: bytes) -> SidecarAnswer:
     tiers = _mapping(document, "tiers")
     summary = {
         "version": 1,
-        "epochs": {tier: _hex_or_none(_mapping(document, "epochs"), tier, 32) for tier in TIERS},
+        "epochs": {tier: _hex_or_none(_mapping(document, "epochs"), tier, 32, "epochs.") for tier in TIERS},
         "hit_ratio": _ratio_or_none(document, "hit_ratio"),
         "namespace": _hex_or_none(document, "namespace", None),
         "block_tokens": _integer_or_none(document, "block_tokens"),
@@ -117,34 +117,32 @@ def _proof(value: object) -> Mapping[str, Any] | None:
         return None
     if not isinstance(value, dict) or not isinstance(value.get("generated"), bool):
         raise AnswerError("proof.generated: expected true or false")
-    tiers = _mapping(value, "tiers")
+    tiers = _mapping(value, "tiers", "proof.")
     return {
         "generated": value["generated"],
-        "tiers": {tier: _text(tiers, tier) for tier in ("ram", "disk", "pool")},
+        "tiers": {tier: _text(tiers, tier, "proof.tiers.") for tier in ("ram", "disk", "pool")},
     }
 
 
 def _tier(tiers: Mapping[str, Any], name: str) -> dict[str, Any]:
-    tier = _mapping(tiers, name)
+    tier = _mapping(tiers, name, "tiers.")
     if tier.get("state") not in _STATES:
         raise AnswerError(f"tiers.{name}.state: expected one of {', '.join(_STATES)}, got {_short(tier.get('state'))}")
-    return {"state": tier["state"], "reason": _text(tier, "reason")}
+    return {"state": tier["state"], "reason": _text(tier, "reason", f"tiers.{name}.")}
 
 
 def _pool(tiers: Mapping[str, Any]) -> dict[str, Any]:
-    nodes = _mapping(_mapping(tiers, "pool"), "nodes")
+    nodes = _mapping(_mapping(tiers, "pool", "tiers."), "nodes", "tiers.pool.")
     if len(nodes) > _MAX_NODES:
         raise AnswerError(f"tiers.pool.nodes: more than {_MAX_NODES}")
     return _tier(tiers, "pool") | {"nodes": {_short(name): _node(nodes, name) for name in nodes}}
 
 
 def _node(nodes: Mapping[str, Any], name: str) -> dict[str, str]:
-    node = _mapping(nodes, name)
-    if node.get("state") not in ("up", "down"):
-        raise AnswerError(
-            f"tiers.pool.nodes.{_short(name)}.state: expected up or down, got {_short(node.get('state'))}"
-        )
-    return {"state": node["state"], "reason": _text(node, "reason")}
+    path = f"tiers.pool.nodes.{_short(name)}."
+    if not isinstance(node := nodes[name], dict) or node.get("state") not in ("up", "down"):
+        raise AnswerError(f"{path}state: expected up or down")
+    return {"state": node["state"], "reason": _text(node, "reason", path)}
 
 
 def _hits(document: Mapping[str, Any]) -> str:
@@ -154,7 +152,7 @@ def _hits(document: Mapping[str, Any]) -> str:
     try:
         return encode_prefix_hits(map(_hit, rows))
     except AnnotationError as error:
-        raise AnswerError(f"hits: {error}") from error
+        raise AnswerError(f"hits: {_short(error)}") from error
 
 
 def _hit(row: Any) -> PrefixHit:
@@ -167,17 +165,17 @@ def _hit(row: Any) -> PrefixHit:
         raise AnswerError(f"hits: expected [digest, tokens, tier, heat], got {_short(row)}") from error
 
 
-def _mapping(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+def _mapping(document: Mapping[str, Any], key: str, path: str = "") -> Mapping[str, Any]:
     value = document.get(key)
     if not isinstance(value, dict):
-        raise AnswerError(f"{key}: expected an object, got {_short(value)}")
+        raise AnswerError(f"{path}{key}: expected an object, got {_short(value)}")
     return value
 
 
-def _text(document: Mapping[str, Any], key: str) -> str:
+def _text(document: Mapping[str, Any], key: str, path: str = "") -> str:
     value = document.get(key)
     if not isinstance(value, str):
-        raise AnswerError(f"{key}: expected text, got {_short(value)}")
+        raise AnswerError(f"{path}{key}: expected text, got {_short(value)}")
     return one_line(value)
 
 
@@ -197,13 +195,13 @@ def _ratio_or_none(document: Mapping[str, Any], key: str) -> float | None:
     return float(value)
 
 
-def _hex_or_none(document: Mapping[str, Any], key: str, length: int | None) -> str | None:
+def _hex_or_none(document: Mapping[str, Any], key: str, length: int | None, path: str = "") -> str | None:
     value = document.get(key)
     if value is None:
         return None
     is_hex = isinstance(value, str) and 0 < len(value) <= 128 and set(value) <= set("0123456789abcdef")
     if not is_hex or (length is not None and len(value) != length):
-        raise AnswerError(f"{key}: expected {length or 'lower-case'} hex digits or null, got {_short(value)}")
+        raise AnswerError(f"{path}{key}: expected {length or 'lower-case'} hex digits or null, got {_short(value)}")
     return str(value)
 
 

@@ -75,8 +75,26 @@ D = "00" * 16
     ],
 )  # fmt: skip
 def test_a_summary_that_is_not_right_is_refused_by_field(field: str, value: Any) -> None:
-    with pytest.raises(AnswerError):
+    with pytest.raises(AnswerError, match=field):
         read_summary(200, as_bytes(summary(**{field: value})))
+
+
+NOVEL = "long\n" * 10_000
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("version", NOVEL), ("epochs", {"ram": NOVEL}), ("hit_ratio", NOVEL), ("namespace", NOVEL), ("tiers", NOVEL),
+        ("tiers", with_tier("disk", {"state": NOVEL, "reason": ""})), ("tiers", with_nodes({NOVEL: {"state": "on"}})),
+        ("hits", [[D, 1, NOVEL, 1]]), ("hits", [[NOVEL, 1, "ram", 1]]), ("hits", [NOVEL]),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_a_wrong_summary_is_short_and_of_one_line(field: str, value: Any) -> None:
+    with pytest.raises(AnswerError, match=field) as refused:
+        read_summary(200, as_bytes(summary(**{field: value})))
+    assert len(str(refused.value)) < 300
+    assert str(refused.value).isprintable()
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"7", b"\xff\xfe", b"[" * 60_000, b"1" * 5000])
