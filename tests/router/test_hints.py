@@ -121,7 +121,7 @@ async def test_a_silent_stream_is_opened_anew(tmp_path: Path, monkeypatch: pytes
         await until(lambda: bench.pods[0].num_streams >= 2)
 
 
-async def test_without_hints_requests_go_by_load_and_the_reason_is_counted(tmp_path: Path) -> None:
+async def test_k13_without_hints_requests_go_by_load_and_the_reason_is_counted(tmp_path: Path) -> None:
     async with routed(tmp_path, policy="CacheAware") as bench:
         bench.pods[0].head["digest_version"] = bench.pods[1].head["digest_version"] = DIGEST_VERSION + 1
         for pod in bench.pods:

@@ -126,7 +126,7 @@ async def test_k1_another_pod_at_a_known_address_has_no_credit(cluster: Cluster)
     assert other.hints.num_rows == 0
 
 
-async def test_while_the_api_server_is_gone_the_last_pods_stay_and_the_reason_is_shown(cluster: Cluster) -> None:
+async def test_k13_while_the_api_server_is_gone_the_last_pods_stay_and_the_reason_is_shown(cluster: Cluster) -> None:
     await cluster.kubernetes.stop()
     await until(lambda: bool(cluster.router.instruments.discovery_failures.value(reason="unreachable")))
     await asyncio.sleep(0.5)

@@ -204,7 +204,9 @@ def test_a_disk_never_seems_quicker_than_ram() -> None:
         (["no_hints"], None, "only_pod"),
     ],
 )
-def test_every_decision_by_load_alone_says_why(pods: list[str | None], request_reason: str | None, reason: str) -> None:
+def test_k13_every_decision_by_load_alone_says_why(
+    pods: list[str | None], request_reason: str | None, reason: str
+) -> None:
     request = RequestFacts(1000, 64, degraded=request_reason)
     views = [view(index, degraded=degraded) for index, degraded in enumerate(pods)]
     assert cache_aware().choose(request, views).reason == reason

@@ -203,8 +203,7 @@ def test_the_thread_serves_many_callers_and_comes_to_rest():
     assert tiers.told == {block.address for block in threaded.engine._residency.table}
 
 
-def test_a_finished_load_wakes_the_engine_and_nothing_polls():
-    """E26."""
+def test_e26_a_finished_load_wakes_the_engine_and_nothing_polls():
     tiers = FakeTiers()
     Bench(tiers=tiers).complete(PROMPT)
     tiers.checkpoint = lambda: None
