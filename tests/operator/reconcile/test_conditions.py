@@ -266,6 +266,19 @@ def test_after_a_change_of_leader_the_last_word_about_this_generation_stands_unt
     assert (found["Degraded"].reason, found["Degraded"].message) == ("NodeDown", "NodeDown: why PoolReady")
 
 
+def test_an_engine_that_does_not_answer_leaves_the_last_word_as_one_that_was_not_asked_does() -> None:
+    mute = Said(ready=None, generation=None, reason="silent", summary=said(pool="ok").summary)
+    reports = {"e-0": said(pool="ok"), "e-1": mute}
+    before = remembered(
+        ("Ready", "True", "Serving"), ("Progressing", "False", "Complete"), ("CacheReady", "True", "Proved"),
+        ("PoolReady", "True", "Proved"),
+    )  # fmt: skip
+    assert short(evidence(reports=reports, before=before)) == WELL | {"PoolReady": "True Proved"}
+    assert short(evidence(reports=reports)) == WELL | UNTOLD | {
+        "Ready": "False NotProven", "Progressing": "True Proving",
+    }  # fmt: skip
+
+
 def test_what_pods_say_beats_what_was_said_before() -> None:
     before = remembered(
         ("Ready", "True", "Serving"), ("CacheReady", "False", "TierOff"), ("PoolReady", "False", "NodeDown")

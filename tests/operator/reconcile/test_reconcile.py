@@ -129,7 +129,7 @@ async def test_every_write_to_what_exists_rests_on_the_version_seen(story: Story
     assert all(set((request.body or {})["preconditions"]) == {"uid", "resourceVersion"} for request in deletes)
 
 
-async def test_three_managers_never_mix(story: Story) -> None:
+async def test_children_and_status_are_written_by_a_manager_each(story: Story) -> None:
     await story.settle()
     story.edit(replicas=3)
     await story.reconcile()
