@@ -13,7 +13,7 @@ from pagoda_protocol.pool.spec import InferencePool
 def disk_problem(pool: InferencePool, disks: Path) -> str | None:
     """Return `path: what is wrong; what would be right` if the disk tiers of all pods do not fit."""
     disk = pool.cache.disk
-    if disk is None or not pool.cache.ram_bytes:
+    if disk is None:
         return None
     base = next(folder for folder in (disks, *disks.parents) if folder.exists())
     held = sum(file.lstat().st_blocks * 512 for file in disks.rglob("*") if file.is_file()) if disks.exists() else 0

@@ -138,9 +138,9 @@ def threads_per_engine(num_cores: int, replicas: int) -> int:
 
 
 def num_managed_nodes(pool: InferencePool, has_memcached: bool) -> int:
-    """Return how many memcached nodes are started here; blocks reach the pool through the RAM tier alone."""
+    """Return how many memcached nodes are started here."""
     managed = pool.cache.pool
-    return managed.replicas if has_memcached and pool.cache.ram_bytes and isinstance(managed, ManagedPool) else 0
+    return managed.replicas if has_memcached and isinstance(managed, ManagedPool) else 0
 
 
 def _engine(pool: InferencePool, place: Place, name: str, port: int) -> Part:
@@ -220,5 +220,5 @@ def _volume(place: Place, pod: str) -> str:
 
 
 def _disk(pool: InferencePool, place: Place, pod: str) -> str | None:
-    """The folder of the pod's disk tier; blocks reach it through the RAM tier alone."""
-    return f"{place.disks}/{pod}" if pool.cache.disk is not None and pool.cache.ram_bytes else None
+    """The folder of the pod's disk tier."""
+    return None if pool.cache.disk is None else f"{place.disks}/{pod}"

@@ -135,12 +135,8 @@ def _external_secret(
 def _notes(pool: InferencePool, machine: Machine, base: Path) -> list[str]:
     """Return what the user should know before the first part starts, a line each."""
     notes = []
-    if pool.cache.pool is not None and not pool.cache.ram_bytes:
-        notes.append("spec.cache.pool: without effect: blocks reach it through the RAM tier; give spec.cache.ram.size")
-    elif isinstance(pool.cache.pool, ManagedPool) and machine.memcached is None:
+    if isinstance(pool.cache.pool, ManagedPool) and machine.memcached is None:
         notes.append("spec.cache.pool.managed: memcached is not installed, so pods share nothing: the pool tier is off")
-    if pool.cache.disk is not None and not pool.cache.ram_bytes:
-        notes.append("spec.cache.disk: without effect: blocks reach it through the RAM tier; give spec.cache.ram.size")
     if base != SHARED_MEMORY:
         notes.append(
             f"spec.cache.ram.size: {SHARED_MEMORY} has no room for the RAM tiers; they go to {base}, which is slower"

@@ -101,7 +101,9 @@ def _string(schema: Schema) -> st.SearchStrategy[str]:
 def _change(parts: tuple[Any, int, Any]) -> Any:
     spec, number, value = parts
     spec = copy.deepcopy(spec)
-    spec["engine"]["resources"]["limits"]["memory"] = "1Pi"  # more than any KV cache, so that the change decides
+    # More than any KV cache, and what disk and pool need, so that the change decides.
+    spec["engine"]["resources"]["limits"]["memory"] = "1Pi"
+    spec.setdefault("cache", {}).setdefault("ram", {"size": "1Gi"})
     places = list(_places(spec))
     holder, key = places[number * 7919 % len(places)]  # small numbers are drawn most often: spread them
     if value is not _GONE:

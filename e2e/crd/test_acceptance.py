@@ -45,7 +45,7 @@ def test_the_least_manifest_is_stored_with_every_default(pools: Pools) -> None:
         minimal("a" * 40),
         changed("spec engine podTemplate", POD_TEMPLATE),
         changed("spec engine resources limits", {"memory": 2**32, "cpu": "1500m", "nvidia.com/gpu": "2"}),
-        changed("spec cache pool managed memoryPerReplica", "1e9"),
+        changed("spec cache", {"ram": {"size": 2**30}, "pool": {"managed": {"memoryPerReplica": "1e9"}}}),
         changed("spec tenancy sharedPrefixes", ["a" * 65536, "é" * 65536]),
         changed("spec replicas", 1000),
     ],

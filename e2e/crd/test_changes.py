@@ -8,6 +8,7 @@ from e2e.crd.pools import Pools, RefusedError
 from pagoda_protocol.pool.spec import parse_pool
 from tests.protocol.pool.manifests import changed, minimal
 
+RAM = {"size": "1Gi"}
 MANAGED = {"managed": {"memoryPerReplica": "1Gi"}}
 EXTERNAL = {"external": {"addresses": ["mc-0:11211"]}}
 
@@ -15,8 +16,8 @@ EXTERNAL = {"external": {"addresses": ["mc-0:11211"]}}
 @pytest.fixture(scope="module")
 def stored(pools: Pools) -> str:
     """The name of a pool with a disk of a storage class and managed nodes."""
-    manifest = changed("spec cache disk", {"size": "1Gi", "storageClassName": "fast"}, minimal("changing"))
-    pools.create(changed("spec cache", manifest["spec"]["cache"] | {"pool": MANAGED}, manifest))
+    disk = {"size": "1Gi", "storageClassName": "fast"}
+    pools.create(changed("spec cache", {"ram": RAM, "disk": disk, "pool": MANAGED}, minimal("changing")))
     return "changing"
 
 
@@ -38,9 +39,28 @@ def test_what_cannot_change_is_refused_by_name_with_the_way_out(
 
 
 def test_a_disk_without_a_storage_class_gets_none_later(pools: Pools) -> None:
-    pools.create(changed("spec cache disk", {"size": "1Gi"}, minimal("plain")))
+    pools.create(changed("spec cache", {"ram": RAM, "disk": {"size": "1Gi"}}, minimal("plain")))
     with pytest.raises(RefusedError, match=r"spec\.cache\.disk\.storageClassName"):
         pools.patch("plain", {"spec": {"cache": {"disk": {"storageClassName": "fast"}}}})
+
+
+def test_ram_stays_while_disk_or_pool_builds_on_it(pools: Pools, stored: str) -> None:
+    with pytest.raises(RefusedError, match=r"give spec\.cache\.ram\.size too, or leave disk out") as refused:
+        pools.patch(stored, {"spec": {"cache": {"ram": None}}})
+    assert {"spec.cache.disk", "spec.cache.pool"} <= set(refused.value.fields)
+
+
+@pytest.mark.parametrize("tier", [{"disk": {"size": "1Gi"}}, {"pool": MANAGED}], ids=["disk", "pool"])
+def test_what_builds_on_ram_comes_with_it_and_goes_with_it(pools: Pools, tier: dict[str, Any]) -> None:
+    [kind] = tier
+    name = f"{kind}-later"
+    pools.create(minimal(name))
+    with pytest.raises(RefusedError, match=rf"give spec\.cache\.ram\.size too, or leave {kind} out") as refused:
+        pools.patch(name, {"spec": {"cache": tier}})
+    assert f"spec.cache.{kind}" in refused.value.fields
+    pools.patch(name, {"spec": {"cache": tier | {"ram": RAM}}})
+    stored = pools.patch(name, {"spec": {"cache": {kind: None, "ram": None}}})
+    assert not {kind, "ram"} & set(stored["spec"]["cache"])
 
 
 def test_everything_else_changes_in_place(pools: Pools, stored: str) -> None:
@@ -56,8 +76,8 @@ def test_everything_else_changes_in_place(pools: Pools, stored: str) -> None:
 
 
 def test_what_cannot_change_in_place_can_be_taken_away_and_given_anew(pools: Pools) -> None:
-    manifest = changed("spec cache pool", MANAGED, minimal("moving"))
-    pools.create(changed("spec cache secretRef name", "shared", manifest))
+    cache = {"ram": RAM, "pool": MANAGED, "secretRef": {"name": "shared"}}
+    pools.create(changed("spec cache", cache, minimal("moving")))
     pools.patch("moving", {"spec": {"cache": {"pool": None}}})
     stored = pools.patch("moving", {"spec": {"cache": {"pool": EXTERNAL}}})
     assert stored["spec"]["cache"]["pool"] == EXTERNAL

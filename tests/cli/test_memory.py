@@ -42,7 +42,6 @@ def test_the_control_group_counts_where_it_allows_less() -> None:
 def test_what_is_not_there_is_not_counted() -> None:
     without = replace(MACHINE, available_bytes=2 * 128 * MIB)
     assert memory_problems(pool(spec__cache=ABSENT), without) == []
-    assert memory_problems(pool(spec__cache__ram=ABSENT), without) == []
     ram_too = replace(MACHINE, available_bytes=2 * (128 + 16) * MIB)
     assert memory_problems(pool(), replace(ram_too, memcached=None)) == []
     assert memory_problems(pool(), ram_too) != []
@@ -61,7 +60,7 @@ def test_without_a_reading_nothing_is_refused() -> None:
 
 def test_volumes_need_room_only_with_a_ram_tier() -> None:
     assert arena_bytes(pool()) == 2 * (16 + 16) * MIB
-    assert arena_bytes(pool(spec__cache__ram=ABSENT)) == 0
+    assert arena_bytes(pool(spec__cache=ABSENT)) == 0
 
 
 @pytest.mark.parametrize(("cores", "replicas", "threads"), [(2, 2, 1), (8, 2, 4), (7, 2, 3), (2, 5, 1), (4, 1, 4)])
@@ -73,7 +72,7 @@ def test_managed_nodes_are_planned_only_where_memcached_is() -> None:
     external = {"external": {"addresses": ["mc-0:11211"]}}
     assert num_managed_nodes(pool(), has_memcached=True) == 1
     assert num_managed_nodes(pool(), has_memcached=False) == 0
-    assert num_managed_nodes(pool(spec__cache__ram=ABSENT), has_memcached=True) == 0
+    assert num_managed_nodes(pool(spec__cache=ABSENT), has_memcached=True) == 0
     assert (
         num_managed_nodes(pool(spec__cache__pool=external, spec__cache__secretRef={"name": "s"}), has_memcached=True)
         == 0

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pagoda_cli.plan import Kind, Place, Plan, PodPorts, make_plan
-from tests.cli.manifests import ABSENT, pool
+from tests.cli.manifests import pool
 
 GOLDEN = Path(__file__).parent / "golden" / "plan.json"
 
@@ -109,7 +109,7 @@ def test_every_field_that_a_program_has_a_flag_for_changes_a_command_line() -> N
         ("spec__engine__limits__maxBatchTokens", 512),
         ("spec__engine__limits__maxSequences", 3),
         ("spec__engine__startupSeconds", 7),
-        ("spec__cache__ram", ABSENT),
+        ("spec__cache__ram__size", "32Mi"),
         ("spec__cache__pool__managed__memoryPerReplica", "128Mi"),
         ("spec__routing__policy", "RoundRobin"),
         ("spec__drainSeconds", 3),

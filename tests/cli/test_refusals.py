@@ -43,6 +43,10 @@ SPEC_CASES: dict[str, tuple[Mapping[str, object], tuple[str, ...]]] = {
         ("spec.engine.kvCache.blockToken: unknown field", "blockTokens"),
     ),
     "a wrong unit": ({"spec.cache.ram.size": "8GB"}, ("spec.cache.ram.size:", "unknown unit", '"8Gi"')),
+    "a pool without the RAM tier": (
+        {"spec.cache.ram": ABSENT},
+        ("spec.cache.pool: stands without ram", "give spec.cache.ram.size too, or leave pool out"),
+    ),
     "two sources": (
         {"spec.model.source.local": {"path": "/models/x"}},
         ("spec.model.source: has", "exactly one of pythonPackage, local"),

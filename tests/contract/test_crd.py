@@ -122,7 +122,7 @@ def test_what_is_a_mapping_or_a_list_for_one_is_so_for_the_other(field: Field) -
 def test_a_default_of_the_crd_is_the_parsers(field: Field) -> None:
     base = minimal()
     if "managed" in field.keys:
-        base["spec"]["cache"] = {"pool": {"managed": {"memoryPerReplica": "1Gi"}}}
+        base["spec"]["cache"] = {"ram": {"size": "1Gi"}, "pool": {"managed": {"memoryPerReplica": "1Gi"}}}
     with_default = changed(" ".join(field.keys), field.schema["default"], base)
     assert with_default != base
     assert parse_pool(with_default) == parse_pool(base)

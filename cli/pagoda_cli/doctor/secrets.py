@@ -35,7 +35,7 @@ def _needs(pool: Manifest, spec: InferencePool) -> Iterable[Need]:
     if spec.tenancy.api_keys_secret_name is not None:
         yield Need(namespace, spec.tenancy.api_keys_secret_name, ("tenants.json",), "spec.tenancy.apiKeysSecretRef")
     match spec.cache.pool:
-        case ManagedPool() if spec.cache.ram_bytes:
+        case ManagedPool():
             yield Need(namespace, names.memcached_secret(name, uid), ("username", "password", "auth"), "")
         case ExternalPool(tls_secret_name=tls, auth_secret_name=auth):
             if tls is not None:

@@ -8,7 +8,6 @@ container that touches them first, disk-backed ones against the sum of the pod's
 from dataclasses import dataclass
 
 from pagoda_operator.children import quantities
-from pagoda_operator.children.tiers import disk_of
 from pagoda_protocol.pool.quantities import GIBI, MEBI
 from pagoda_protocol.pool.spec import InferencePool, ManagedPool
 
@@ -85,7 +84,7 @@ def engine_threads(pool: InferencePool) -> int:
 
 def sidecar(pool: InferencePool) -> Size:
     """The arena, which the sidecar touches first, and what it takes to know what lies there and on disk."""
-    disk = disk_of(pool)
+    disk = pool.cache.disk
     block_bytes = _least_block_bytes(pool)
     num_blocks = pool.cache.ram_bytes // block_bytes
     num_records = disk.size_bytes // block_bytes if disk is not None else 0
@@ -116,7 +115,7 @@ def volume_bytes(pool: InferencePool) -> int:
 
 def local_disk_bytes(pool: InferencePool) -> int:
     """Return the room of the disk tier's volume where it is the node's own disk, 0 where it is not."""
-    disk = disk_of(pool)
+    disk = pool.cache.disk
     return 0 if disk is None or disk.storage_class_name is not None else disk.size_bytes + DISK_SLACK_BYTES
 
 

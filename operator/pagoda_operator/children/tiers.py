@@ -1,14 +1,8 @@
-"""Which tiers of a pool are there: blocks reach disk and pool through the RAM tier alone."""
+"""Which tiers of a pool the operator runs itself."""
 
-from pagoda_protocol.pool.spec import Disk, InferencePool, ManagedPool
-
-
-def disk_of(pool: InferencePool) -> Disk | None:
-    """Return the disk tier that pods have."""
-    return pool.cache.disk if pool.cache.ram_bytes else None
+from pagoda_protocol.pool.spec import InferencePool, ManagedPool
 
 
 def managed_of(pool: InferencePool) -> ManagedPool | None:
     """Return the memcached nodes that are run for the pool."""
-    managed = pool.cache.pool
-    return managed if isinstance(managed, ManagedPool) and pool.cache.ram_bytes else None
+    return pool.cache.pool if isinstance(pool.cache.pool, ManagedPool) else None

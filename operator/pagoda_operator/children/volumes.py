@@ -7,7 +7,7 @@ from typing import Any
 from pagoda_operator import names
 from pagoda_operator.children import quantities, sizes
 from pagoda_operator.children.inputs import Owner
-from pagoda_operator.children.tiers import disk_of, managed_of
+from pagoda_operator.children.tiers import managed_of
 from pagoda_protocol.live import LIVE_FILE
 from pagoda_protocol.pool.spec import ExternalPool, InferencePool
 from pagoda_protocol.tenants import DIGEST_SECRET_KEY, POOL_SECRET_KEY
@@ -113,7 +113,7 @@ def node_auth(owner: Owner) -> Place:
 
 def disk(pool: InferencePool) -> Place | None:
     """The disk tier: of the node's own disk, or a volume that lives and dies with the pod."""
-    tier = disk_of(pool)
+    tier = pool.cache.disk
     if tier is None:
         return None
     source: dict[str, Any]

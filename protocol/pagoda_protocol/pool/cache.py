@@ -45,7 +45,7 @@ class Cache:
     codec: str
     """Raw | Int8 | Int4 | Fp8 | Nvfp4: how KV is encoded below the device."""
     ram_bytes: int
-    """0: no RAM tier."""
+    """0: no RAM tier, and then neither disk nor pool."""
     disk: Disk | None
     idle_seconds: int
     """A session that nobody touched for so long is idle."""

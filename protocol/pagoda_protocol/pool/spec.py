@@ -104,6 +104,7 @@ def parse_pool(manifest: object) -> InferencePool:
     _check_memory(pool, problems)
     _check_block_tokens(pool, problems)
     _check_external_secret(pool, problems)
+    _check_ram(pool, problems)
     problems.raise_if_any()
     return pool
 
@@ -195,6 +196,17 @@ def _check_external_secret(pool: InferencePool, problems: Problems) -> None:
             "is missing; name the Secret with the pool secret: an external pool may serve several InferencePools, "
             "and a record is found only with the secret it was written with",
         )
+
+
+def _check_ram(pool: InferencePool, problems: Problems) -> None:
+    for key, tier in (("disk", pool.cache.disk), ("pool", pool.cache.pool)):
+        path = f"spec.cache.{key}"
+        if problems.is_clear(path, "spec.cache.ram") and tier is not None and not pool.cache.ram_bytes:
+            problems.add(
+                path,
+                "stands without ram, through which alone blocks reach it; "
+                f"give spec.cache.ram.size too, or leave {key} out",
+            )
 
 
 _MAX_PREFIX_CHARACTERS = 1 << 17  # in all: as live.json they have to fit in one ConfigMap, whatever the alphabet

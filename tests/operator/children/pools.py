@@ -174,6 +174,5 @@ MANIFESTS: Mapping[str, Json] = {
             "drainSeconds": 0,
         },
     ),
-    "without-ram": manifest("without-ram", {"cache": {"disk": {"size": "1Gi"}, "pool": MANAGED}}),
 }
 POOLS: Mapping[str, InferencePool] = {name: parse_pool(document) for name, document in MANIFESTS.items()}

@@ -54,7 +54,6 @@ def test_a_secret_is_made_only_where_the_pool_names_none_and_nodes_are_ours() ->
     assert set(secrets_of("least")) == {"least-0f1e2d3c"}
     assert set(secrets_of("all-tiers")) == {"all-tiers-0f1e2d3c", "all-tiers-mc-0f1e2d3c"}
     assert set(secrets_of("external")) == set()
-    assert set(secrets_of("without-ram")) == {"without-ram-0f1e2d3c"}
 
 
 def test_pods_mount_the_secrets_that_are_made_or_that_the_pool_names() -> None:

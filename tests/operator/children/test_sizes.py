@@ -73,17 +73,6 @@ def test_a_claim_leaves_room_for_what_its_file_system_keeps() -> None:
         assert claimed * 0.95 - claimed / 64 - min(GIBI, claimed // 64) >= size
 
 
-def test_tiers_that_nothing_reaches_without_ram_are_not_there() -> None:
-    templates = templates_of(POOLS["without-ram"])
-    assert "memcached" not in templates
-    args = containers_of(templates["engine"])["sidecar"]["args"]
-    assert args[args.index("--disk-bytes") + 1] == "0"
-    assert "--disk-dir" not in args
-    assert not {"pagoda-disk", "pagoda-pool-auth"} & {
-        volume["name"] for volume in templates["engine"]["spec"]["volumes"]
-    }
-
-
 def test_several_gpus_get_shared_memory_and_one_does_not() -> None:
     def shared(name: str) -> bool:
         volumes = templates_of(POOLS[name])["engine"]["spec"]["volumes"]

@@ -117,7 +117,8 @@ def test_a_pool_without_a_ram_tier_turns_it_off():
 
 
 def test_a_disk_tier_needs_a_size_in_the_spec_and_a_folder_in_the_place():
-    without, with_disk = parse_pool(minimal()), parse_pool(changed("spec cache disk", {"size": "1Gi"}))
+    disk = {"ram": {"size": "1Gi"}, "disk": {"size": "1Gi"}}
+    without, with_disk = parse_pool(minimal()), parse_pool(changed("spec cache", disk))
     for pool, folder, num_bytes in ((with_disk, "/disk", 2**30), (with_disk, None, 0), (without, "/disk", 0)):
         argv = sidecar_command(pool, replace(SIDECAR, disk_dir=folder)).argv
         assert argv[argv.index("--disk-bytes") + 1] == str(num_bytes)

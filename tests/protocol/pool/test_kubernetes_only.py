@@ -26,7 +26,11 @@ def test_a_pool_that_asks_for_nothing_of_kubernetes_uses_none_of_its_fields():
         ("spec engine resources limits nvidia.com/gpu", 1, 'spec.engine.resources.limits."nvidia.com/gpu"'),
         ("spec engine rollout maxSurge", 2, "spec.engine.rollout"),
         ("spec engine podTemplate nodeSelector", {"pool": "gpu"}, "spec.engine.podTemplate"),
-        ("spec cache disk", {"size": "1Gi", "storageClassName": "fast"}, "spec.cache.disk.storageClassName"),
+        (
+            "spec cache",
+            {"ram": {"size": "1Gi"}, "disk": {"size": "1Gi", "storageClassName": "fast"}},
+            "spec.cache.disk.storageClassName",
+        ),
         ("spec routing replicas", 2, "spec.routing.replicas"),
         ("spec networkPolicy mode", "None", "spec.networkPolicy.mode"),
     ],

@@ -134,8 +134,10 @@ def test_every_field_is_read():
 
 
 def test_a_managed_pool_has_one_node_unless_it_says_otherwise():
-    pool = parse_pool(changed("spec cache pool managed memoryPerReplica", "64Mi")).cache.pool
-    assert pool == ManagedPool(replicas=1, memory_per_replica_bytes=64 * 2**20)
+    cache = {"ram": {"size": "1Gi"}, "pool": {"managed": {"memoryPerReplica": "64Mi"}}}
+    assert parse_pool(changed("spec cache", cache)).cache.pool == ManagedPool(
+        replicas=1, memory_per_replica_bytes=64 * 2**20
+    )
 
 
 def test_parsing_changes_nothing_in_the_manifest():
@@ -178,6 +180,17 @@ def test_a_sum_is_not_checked_on_a_field_that_could_not_be_read():
         "spec.engine.kvCache.memory",
         "spec.engine.kvCache.blockTokens",
     ]
+
+
+def test_of_ram_that_could_not_be_read_it_is_not_said_that_it_is_missing():
+    cache = {"ram": {"size": "1GB"}, "disk": {"size": "1Gi"}, "pool": {"managed": {"memoryPerReplica": "1Gi"}}}
+    assert [line.partition(":")[0] for line in errors(changed("spec cache", cache))] == ["spec.cache.ram.size"]
+
+
+def test_without_ram_neither_disk_nor_pool_is_right_and_both_are_named():
+    cache = {"disk": {"size": "1Gi"}, "pool": {"managed": {"memoryPerReplica": "1Gi"}}}
+    refused = [line.partition(":")[0] for line in errors(changed("spec cache", cache))]
+    assert refused == ["spec.cache.disk", "spec.cache.pool"]
 
 
 def test_with_a_gpu_the_kv_cache_may_be_larger_than_the_memory_limit():

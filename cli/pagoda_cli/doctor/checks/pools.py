@@ -78,8 +78,8 @@ def _storage(snapshot: Snapshot, pool: Manifest, spec: InferencePool) -> Iterabl
 def _children(snapshot: Snapshot, pool: Manifest, spec: InferencePool) -> Iterable[Finding]:
     """Look for the workloads and Services, which stand for all children."""
     is_new = age_seconds(snapshot, pool["metadata"].get("creationTimestamp")) < _SETTLE_SECONDS
-    has_nodes = isinstance(spec.cache.pool, ManagedPool) and spec.cache.ram_bytes > 0
-    parts = [names.ENGINE, names.ROUTER, *([names.MEMCACHED] if has_nodes else [])]
+    nodes = [names.MEMCACHED] if isinstance(spec.cache.pool, ManagedPool) else []
+    parts = [names.ENGINE, names.ROUTER, *nodes]
     for part in parts:
         workloads = snapshot.stateful_sets if part == names.MEMCACHED else snapshot.deployments
         kind = "StatefulSet" if part == names.MEMCACHED else "Deployment"
