@@ -9,6 +9,7 @@ Told in order, on one installation. The node is this machine (e2e/cluster); what
 
 import base64
 import contextlib
+import functools
 import json
 import os
 import ssl
@@ -34,6 +35,7 @@ from pagoda_protocol.pool.quantities import MEBI
 REPOSITORY = Path(__file__).resolve().parents[2]
 CHART = REPOSITORY / "charts" / "pagoda"
 SYSTEM = "pagoda-system"
+OPERATORS = "app.kubernetes.io/component=operator"
 USER_ID = 65532
 DISK_CLASS = "local-nvme"
 NUM_DISKS = 4  # a volume is never claimed again: one for each engine pod that there will be
@@ -242,25 +244,26 @@ def test_sidecars_that_crash_for_ever_in_all_pods_fail_no_request(pool: RunningP
     assert [(engine["restartCount"], engine["ready"]) for engine in engines] == [(0, True)] * 2
 
 
-def test_a_deleted_pool_leaves_nothing(pool: RunningPool) -> None:
+def test_k12_a_deleted_pool_leaves_nothing_though_no_operator_runs(pool: RunningPool) -> None:
     cluster, here = pool.cluster, ("-n", pool.namespace)
     pods = pool.pods("engine")
-    cluster.kubectl("delete", "pgp", pool.name, *here, "--timeout=20s")
+    seconds = max(pod["spec"]["terminationGracePeriodSeconds"] for pod in pods) + 20
     owned = (
         "deployments,statefulsets,services,configmaps,secrets,serviceaccounts,roles,rolebindings,"
         "poddisruptionbudgets,networkpolicies"
     )
+    claims = ("get", "pvc", *here, "-o", "name")
+    own = "persistentvolumeclaim/environment\n"  # the namespace's
 
     def left() -> str:
         labels = ("-l", f"pagoda-kv.io/pool={pool.name}", "--ignore-not-found", "-o", "name")
         return cluster.kubectl("get", owned, *here, *labels)
 
-    until(lambda: not left(), "no children", 20, left)
-    seconds = max(pod["spec"]["terminationGracePeriodSeconds"] for pod in pods) + 20
-    until(lambda: not pool.pods("engine") + pool.pods("router") + pool.pods("memcached"), "no pods", seconds, left)
-    claims = ("get", "pvc", *here, "-o", "name")
-    own = "persistentvolumeclaim/environment\n"  # the namespace's
-    until(lambda: cluster.kubectl(*claims) == own, "no claim of a disk", 20, lambda: cluster.kubectl(*claims))
+    with _no_operator(cluster):
+        cluster.kubectl("delete", "pgp", pool.name, *here, "--timeout=20s")
+        until(lambda: not left(), "no children", 20, left)
+        until(lambda: not pool.pods("engine") + pool.pods("router") + pool.pods("memcached"), "no pods", seconds, left)
+        until(lambda: cluster.kubectl(*claims) == own, "no claim of a disk", 20, lambda: cluster.kubectl(*claims))
 
 
 def test_helm_test_is_green_and_takes_its_pool_with_it(installed: NodeCluster) -> None:
@@ -293,6 +296,22 @@ def _merge(into: dict[str, Any], changes: dict[str, Any]) -> None:
             _merge(into[key], value)
         else:
             into[key] = value
+
+
+@contextlib.contextmanager
+def _no_operator(cluster: NodeCluster) -> Iterator[None]:
+    """Have no operator run while the context is open, and all of them again in the end."""
+    operator, copies = ("deployment/pagoda", "-n", SYSTEM), ("pods", "-n", SYSTEM, "-l", OPERATORS)
+    number = cluster.kubectl("get", *operator, "-o", "jsonpath={.spec.replicas}")
+    assert int(number) > 0
+    cluster.kubectl("scale", *operator, "--replicas=0")
+    try:
+        left = functools.partial(cluster.kubectl, "get", *copies, "--ignore-not-found", "-o", "name")
+        until(lambda: not left(), "the end of the operators", 60, left)
+        yield
+    finally:
+        cluster.kubectl("scale", *operator, f"--replicas={number}")
+    cluster.kubectl("rollout", "status", *operator, "--timeout=120s", timeout=130)
 
 
 def _offer_disk(cluster: NodeCluster, name: str, folder: Path) -> None:
