@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pagoda_operator.children import Images, PolicyPeers
+from pagoda_protocol.pool.reader import FieldError
+from pagoda_protocol.pool.texts import OBJECT_NAME
 from pagoda_runtime.arguments import port, text, whole_number
 
 
@@ -24,7 +26,7 @@ class Settings:
     port: int
     """Of health and metrics; 0: a free one."""
     images: Images
-    """Default images of the parts."""
+    """Default images of the parts, and what they are pulled with."""
     peers: PolicyPeers
     """Whom the pools' NetworkPolicies let in beside their own parts."""
 
@@ -50,6 +52,11 @@ def build_parser() -> argparse.ArgumentParser:
     add("--port", default=8080, type=port, help="their port; 0: a free one")
     for part in ("engine", "sidecar", "router", "memcached"):
         add(f"--{part}-image", required=True, type=text, help=f"image of a pool's {part}, by tag or digest")
+    add(
+        "--image-pull-secret", dest="pull_secrets", action="append", type=_object_name, default=[], metavar="NAME",
+        help="Secret with which pods of pools pull their images, one of this name in each pool's namespace; "
+        "may be repeated",
+    )  # fmt: skip
     for whose, what in (("metrics", "pods scrape metrics"), ("operator", "the operator runs")):
         add(
             f"--{whose}-namespace", dest=f"{whose}_namespace", action="append", type=_label, default=[],
@@ -76,9 +83,22 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Settings:
         lease_name=given.lease_name,
         host=given.host,
         port=given.port,
-        images=Images(given.engine_image, given.sidecar_image, given.router_image, given.memcached_image),
+        images=Images(
+            given.engine_image,
+            given.sidecar_image,
+            given.router_image,
+            given.memcached_image,
+            pull_secrets=tuple(dict.fromkeys(given.pull_secrets)),
+        ),
         peers=peers,
     )
+
+
+def _object_name(value: str) -> str:
+    try:
+        return OBJECT_NAME(value)
+    except FieldError as error:
+        raise argparse.ArgumentTypeError(f"the name {error}") from error
 
 
 def _label(value: str) -> tuple[str, str]:

@@ -53,7 +53,7 @@ def read_pod(part: str, manifest: Manifest) -> Pod | None:
         uid=metadata["uid"],
         template=(metadata.get("annotations") or {}).get(TEMPLATE_ANNOTATION),
         is_ready=bool(containers.get(part, {}).get("ready")),
-        problems=tuple(_problems(part, metadata["name"], status, containers)),
+        problems=tuple(_problems(part, manifest, status, containers)),
     )
 
 
@@ -76,12 +76,13 @@ def _container_statuses(status: Mapping[str, Any]) -> Iterable[Mapping[str, Any]
 
 
 def _problems(
-    part: str, pod: str, status: Mapping[str, Any], containers: Mapping[str, Mapping[str, Any]]
+    part: str, manifest: Manifest, status: Mapping[str, Any], containers: Mapping[str, Mapping[str, Any]]
 ) -> Iterable[Problem]:
+    pod, pull_advice = manifest["metadata"]["name"], _pull_advice(manifest)
     if (message := _unschedulable(status)) is not None:
         yield Problem(part, "Unschedulable", f"{message}; {_scheduling_advice(part, message)}", pod)
     for name, container in containers.items():
-        if (found := _container_problem(name, container)) is not None:
+        if (found := _container_problem(name, container, pull_advice)) is not None:
             yield Problem(SIDECAR if name == SIDECAR else part, *found, pod)
         elif name == SIDECAR and not container.get("ready") and containers.get(part, {}).get("ready"):
             yield Problem(
@@ -99,7 +100,7 @@ def _unschedulable(status: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _container_problem(name: str, container: Mapping[str, Any]) -> tuple[str, str] | None:
+def _container_problem(name: str, container: Mapping[str, Any], pull_advice: str) -> tuple[str, str] | None:
     """Return reason and text of what keeps a container from running for good."""
     waiting = (container.get("state") or {}).get("waiting") or {}
     reason, message = waiting.get("reason", ""), quote(waiting.get("message") or "")
@@ -107,10 +108,8 @@ def _container_problem(name: str, container: Mapping[str, Any]) -> tuple[str, st
         # The kubelet tells in turns of the failure and of its waiting, the latter with the former behind.
         cause = message.rpartition("ErrImagePull: ")[2]
         kept = reason if reason == "InvalidImageName" else "ImagePullBackOff"
-        return (
-            kept,
-            f"container {name}: {cause or 'its image cannot be pulled'}; check {_IMAGE_FIELDS.get(name, 'its image')}",
-        )
+        advice = f"check {_IMAGE_FIELDS.get(name, 'its image')}{pull_advice}"
+        return kept, f"container {name}: {cause or 'its image cannot be pulled'}; {advice}"
     if reason in ("CreateContainerConfigError", "CreateContainerError", "RunContainerError"):
         return reason, f"container {name} cannot be made: {message}"
     return _crash(name, container)
@@ -132,6 +131,17 @@ def quote(message: str) -> str:
     """Return somebody else's message as it may stand in one of ours: one line, not long, no full stop."""
     line = " ".join(message.split())
     return (line if len(line) <= _MAX_QUOTE else f"{line[: _MAX_QUOTE - 1]}…").rstrip(".")
+
+
+def _pull_advice(manifest: Manifest) -> str:
+    """Say what to look at beside an image's name; a pod keeps the pull secrets that it was made with."""
+    references = (manifest.get("spec") or {}).get("imagePullSecrets") or ()
+    if references:
+        return f" and the Secrets that the pod pulls with: {', '.join(entry['name'] for entry in references)}"
+    return (
+        "; the pod pulls with no Secret: if its registry wants one, name it in the chart's images.pullSecrets, "
+        "and delete the pod then"
+    )
 
 
 def _scheduling_advice(part: str, message: str) -> str:
@@ -171,7 +181,7 @@ _MEMORY_ADVICE = {
     ROUTER: "its limit is derived; raise spec.routing.replicas and report this",
 }
 _IMAGE_FIELDS = {
-    ENGINE: "spec.engine.image and the pull secrets",
+    ENGINE: "spec.engine.image",
     SIDECAR: "the sidecar's image among the chart's values",
     MEMCACHED: "memcached's image among the chart's values",
     ROUTER: "the router's image among the chart's values",

@@ -19,14 +19,16 @@ def test_what_is_not_said_has_a_default() -> None:
     assert settings.peers == PolicyPeers({}, {})
 
 
-def test_namespaces_labels_and_ports_may_be_repeated() -> None:
+def test_namespaces_labels_ports_and_pull_secrets_may_be_repeated() -> None:
     settings = parse_arguments(
         (
             *NEEDED, "--namespace=a", "--namespace=b", "--namespace=a", "--metrics-namespace=team=observers",
             "--metrics-namespace=x=y=z", "--operator-namespace=kubernetes.io/metadata.name=system",
-            "--api-server-port=443", "--api-server-port=8443",
+            "--api-server-port=443", "--api-server-port=8443", "--image-pull-secret=registry",
+            "--image-pull-secret=team.mirror", "--image-pull-secret=registry",
         )
     )  # fmt: skip
+    assert settings.images.pull_secrets == ("registry", "team.mirror")
     assert settings.namespaces == ("a", "b")
     assert settings.peers == PolicyPeers(
         operator_namespace={"kubernetes.io/metadata.name": "system"},
@@ -40,6 +42,11 @@ def test_namespaces_labels_and_ports_may_be_repeated() -> None:
     [
         ("--metrics-namespace=team", "--metrics-namespace: expected LABEL=VALUE, got 'team'"),
         ("--api-server-port=0", "--api-server-port: expected a whole number from 1 to 65535, got '0'"),
+        (
+            "--image-pull-secret=Registry",
+            '--image-pull-secret: the name is the string "Registry"; give a name of lower-',
+        ),
+        ("--image-pull-secret=", "--image-pull-secret: the name is an empty string"),
         ("--port=x", "--port"),
         ("--namespac=a", "unrecognized arguments"),
         ("--lease-name=", "--lease-name: expected a text that is not empty"),

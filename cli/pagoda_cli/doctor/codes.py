@@ -112,7 +112,9 @@ CODES: Mapping[str, Code] = {
         "Free or add what it misses, or lower what the pool asks for."),
     "PGD041": Code(_E, "an image cannot be pulled",
         "The image's name, its registry or the credentials for it are wrong; the node's words are quoted.",
-        "Correct the image (chart values images.*, or spec.engine.image) or add the pull secret."),
+        "Correct the image (chart values images.*, or spec.engine.image), or name the pull secret in the chart value "
+        "images.pullSecrets and put a Secret of that name into the pod's namespace. A pod keeps the names it was made "
+        "with; one that was made before must be deleted."),
     "PGD042": Code(_E, "a container crashes again and again",
         "Its last end is quoted.",
         "kubectl logs POD -c CONTAINER --previous shows its last words."),

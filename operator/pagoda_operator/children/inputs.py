@@ -15,6 +15,8 @@ class Images:
     sidecar: str
     router: str
     memcached: str
+    pull_secrets: tuple[str, ...] = ()
+    """Names of the Secrets in a pool's namespace with which its pods pull them; none: nothing is said about that."""
 
 
 @dataclass(frozen=True)

@@ -113,9 +113,15 @@ def pod_template(owner: Owner, part: str, spec: Mapping[str, Any]) -> dict[str, 
     return {"metadata": {"labels": names.labels(owner.name, part)}, "spec": dict(spec)}
 
 
-def service_account(owner: Owner, part: str) -> Manifest:
-    """Return an account of the part's own, so that nobody's rights are given to it by chance."""
-    return part_manifest("v1", "ServiceAccount", owner, part, automountServiceAccountToken=False)
+def service_account(owner: Owner, part: str, pull_secrets: Sequence[str]) -> Manifest:
+    """Return an account of the part's own, so that nobody's rights are given to it by chance.
+
+    New pods get its pull secrets from the API server. In the pods' templates another one would roll every pod.
+    """
+    # Kubernetes gives the list one owner, so it is claimed only where there is something to say: without a name, what
+    # a person or the cluster has put there stays.
+    references = {"imagePullSecrets": [{"name": name} for name in pull_secrets]} if pull_secrets else {}
+    return part_manifest("v1", "ServiceAccount", owner, part, automountServiceAccountToken=False, **references)
 
 
 def disruption_budget(owner: Owner, part: str) -> Manifest:

@@ -12,7 +12,7 @@ def render(pool: InferencePool, owner: Owner, images: Images, seen: Seen) -> tup
     """Return what the pool wants to be there, but for the Secrets that are made for it."""
     parts = [part for part in names.PARTS if part != names.MEMCACHED or managed_of(pool) is not None]
     return (
-        *(service_account(owner, part) for part in parts),
+        *(service_account(owner, part, images.pull_secrets) for part in parts),
         *router.roles(owner),
         live.config_map(pool, owner, seen.live),
         *policies.network_policies(pool, owner, seen.policy),

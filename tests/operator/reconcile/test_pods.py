@@ -133,7 +133,26 @@ def test_what_many_pods_have_in_common_is_told_once() -> None:
 
 def test_an_injected_container_is_told_too() -> None:
     found = problem("engine", pod("p", containers={"mesh-proxy": waiting("ErrImagePull", "not found")}))
-    assert found.text == "container mesh-proxy: not found; check its image"
+    assert found.text.startswith("container mesh-proxy: not found; check its image")
+
+
+@pytest.mark.parametrize(
+    ("references", "advice"),
+    [
+        ([{"name": "registry"}, {"name": "mirror"}], " and the Secrets that the pod pulls with: registry, mirror"),
+        (
+            None,
+            "; the pod pulls with no Secret: if its registry wants one, name it in the chart's images.pullSecrets, "
+            "and delete the pod then",
+        ),
+    ],
+)
+def test_an_image_that_cannot_be_pulled_names_the_pull_secrets_that_the_pod_has_or_tells_how_to_give_one(
+    references: list[Json] | None, advice: str
+) -> None:
+    state = waiting("ErrImagePull", "pull access denied")
+    manifest = pod("p", ready=False, containers={"engine": state}) | {"spec": {"imagePullSecrets": references}}
+    assert problem("engine", manifest).text == f"container engine: pull access denied; check spec.engine.image{advice}"
 
 
 def test_a_quotation_is_one_short_line() -> None:
