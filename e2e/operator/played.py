@@ -152,7 +152,7 @@ class PlayedFleet:
         pool = pod["metadata"]["labels"][names.POOL_LABEL]
         return self.words(pod_name, said(pool="ok", generation=self._kubelet.live_generations.get(pool)))
 
-    def expect(self, namespace: str, pool: str, generation: int) -> None:
+    def expect(self, namespace: str, pool: str, generation: int, nodes: str | None) -> None:
         pass
 
 

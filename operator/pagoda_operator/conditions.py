@@ -11,6 +11,7 @@ from pagoda_operator import proofs
 from pagoda_operator.evidence import FALSE, TRUE, UNKNOWN, Condition, Evidence
 from pagoda_operator.names import ENGINE, MEMCACHED, ROUTER
 from pagoda_operator.pods import SIDECAR, SPEC, Problem, tell
+from pagoda_operator.workloads import Workload
 
 MAX_MESSAGE = 2000
 
@@ -32,10 +33,13 @@ def _all_problems(evidence: Evidence) -> list[Problem]:
     """Everything that is wrong, what stops most first."""
     pods = [pod for pod in evidence.engine.pods if pod.is_ready]
     found = [*evidence.problems, *(problem for workload in evidence.workloads for problem in workload.problems)]
+    of_none = {(area, proofs.FAILED) for area in evidence.without}
     reported = [
         *proofs.tier_problems(pods, evidence.reports),
         *proofs.namespace_problems(evidence.engine.newest, evidence.reports),
     ]
+    # An engine whose sidecar never answered does not know which tiers there are, and finds that all fail.
+    reported = [problem for problem in reported if (problem.area, problem.reason) not in of_none]
     if any(not proofs.has_told(pod, evidence.reports) for pod in pods):
         reported += _remembered(evidence, {problem.area for problem in reported})
     return sorted((*found, *reported), key=_weight)
@@ -104,7 +108,7 @@ def _progressing(evidence: Evidence) -> Condition:
         return _condition("Progressing", FALSE, "RolloutStuck", f"{text}; nothing has moved within the deadline")
     if evidence.pending:
         return _condition("Progressing", TRUE, "Creating", "; ".join(evidence.pending))
-    if late:
+    if late and not all(_is_blocked(workload) for workload in late):
         return _condition("Progressing", TRUE, "RollingOut", text)
     if any(workload.problems for workload in starting):
         return _condition("Progressing", FALSE, "PodsNotReady", f"{text}; see Degraded")
@@ -118,6 +122,11 @@ def _progressing(evidence: Evidence) -> Condition:
     if evidence.waiting:
         return _condition("Progressing", TRUE, "WaitingForTurn", evidence.waiting)
     return _condition("Progressing", FALSE, "Complete", "all children are as the spec wants them")
+
+
+def _is_blocked(workload: Workload) -> bool:
+    """Whether a rollout waits for a pod that something is wrong with, where no deadline of a controller's tells so."""
+    return workload.part == MEMCACHED and any(pod.problems for pod in workload.newest)
 
 
 def _degraded(problems: Sequence[Problem]) -> Condition:
@@ -150,6 +159,13 @@ def _tiers(kind: str, area: str, evidence: Evidence, problems: Sequence[Problem]
     if not engine.is_complete or silent or not engine.pods:
         text = engine.progress() if not engine.is_complete else "pods have not told how their tiers are"
         return _condition(kind, UNKNOWN, "NotProven", f"{text}; the tiers are known once every pod has proved them")
+    reports = [evidence.reports[pod.name] for pod in engine.pods]
+    if area == MEMCACHED and any(proofs.follows_others(report, evidence.live_nodes) for report in reports):
+        text = "pods follow another list of nodes yet; the newest one reaches them within two minutes"
+        return _condition(kind, UNKNOWN, "NotProven", text)
+    if not all(proofs.is_of_now(report) for report in reports):
+        text = "something has changed, and pods prove their tiers anew"
+        return _condition(kind, UNKNOWN, "NotProven", text)
     tiers = proofs.tiers_of(engine.pods, evidence.reports, area)
     if not tiers:
         return not_configured

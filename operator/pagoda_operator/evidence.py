@@ -1,5 +1,6 @@
 """All that a pool's conditions are told by, put together. Pure."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -13,6 +14,7 @@ from pagoda_operator.proofs import Report, Reports
 from pagoda_operator.workloads import Workload, read_workload
 from pagoda_operator.world import World
 from pagoda_protocol.live import LIVE_FILE, LiveSettingsError, parse_live
+from pagoda_protocol.marks import nodes_mark
 from pagoda_protocol.pool.spec import InferencePool
 
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
@@ -41,6 +43,8 @@ class Evidence:
     reports: Reports
     live_generation: int | None
     """What engines have to follow; None: there are no live settings."""
+    live_nodes: str | None = None
+    """The mark of the memcached nodes that sidecars have to follow; None: there is no list that can be read."""
     without: frozenset[str] = frozenset()
     """The areas for which the spec asks for no tier."""
     is_valid: bool = True
@@ -92,6 +96,7 @@ def gather(outcome: Outcome, intent: Intent, report_of: ReportOf) -> Evidence:
         memcached=_nodes(world, intent),
         reports={name: report for name, report in reports.items() if report is not None},
         live_generation=live_generation(world),
+        live_nodes=live_nodes(world),
         without=_areas_without_tiers(intent.pool),
         is_valid=intent.pool is not None,
         problems=outcome.problems,
@@ -106,6 +111,15 @@ def live_generation(world: World) -> int | None:
     try:
         return parse_live((live_data(world) or {}).get(LIVE_FILE, "")).generation
     except LiveSettingsError:
+        return None
+
+
+def live_nodes(world: World) -> str | None:
+    """Return the mark of the memcached nodes that sidecars have to follow, None while there is no list of them."""
+    try:
+        nodes = json.loads((live_data(world) or {}).get(names.POOL_NODES_KEY, ""))["nodes"]
+        return nodes_mark(node["name"] for node in nodes)
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
 
 

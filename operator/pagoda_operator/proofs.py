@@ -86,6 +86,17 @@ def has_told(pod: Pod, reports: Reports) -> bool:
     return report is not None and report.summary is not None and report.proof is not None
 
 
+def is_of_now(report: Report) -> bool:
+    """Whether the engine's proof is of the tiers as its sidecar has them now, as far as both say."""
+    return ((report.proof or {}).get("state") or None) == ((report.summary or {}).get("state") or None)
+
+
+def follows_others(report: Report, nodes: str | None) -> bool:
+    """Whether the sidecar says that it follows another list of memcached nodes than the one of mark `nodes`."""
+    followed = (report.summary or {}).get("tiers", {}).get("pool", {}).get("list")
+    return None not in (nodes, followed) and followed != nodes
+
+
 def tiers_of(pods: Sequence[Pod], reports: Reports, area: str) -> list[str]:
     """Return which tiers of `area` the pods have, in order; pods that have said nothing have none."""
     proofs = [report.proof for pod in pods if (report := reports.get(pod.name)) is not None and report.proof]

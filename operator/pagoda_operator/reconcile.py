@@ -19,7 +19,7 @@ from pagoda_operator.changes import Action, Delete, Plan, Write, key_of, plan, r
 from pagoda_operator.children import Images, PolicyPeers, render_secrets
 from pagoda_operator.compare import Manifest
 from pagoda_operator.events import transitions
-from pagoda_operator.evidence import TRUE, Outcome, gather, live_generation
+from pagoda_operator.evidence import TRUE, Outcome, gather, live_generation, live_nodes
 from pagoda_operator.intents import Intent, intend, owner_of
 from pagoda_operator.kube.api import Api
 from pagoda_operator.kube.errors import (
@@ -60,8 +60,8 @@ class Fleet(Protocol):
     def report(self, namespace: str, pod_name: str, pod_uid: str) -> Report | None:
         """Return a pod's newest words, None if it has not been asked yet."""
 
-    def expect(self, namespace: str, pool: str, generation: int) -> None:
-        """Ask a pool's pods often until they follow live settings of `generation`."""
+    def expect(self, namespace: str, pool: str, generation: int, nodes: str | None) -> None:
+        """Ask a pool's pods often until they follow live settings of `generation` and memcached's `nodes`, a mark."""
 
 
 class Reconciler:
@@ -214,7 +214,7 @@ class Reconciler:
     def _seen_by(self, world: World) -> Fleet:
         """Return the fleet, told what the pool's pods have to follow."""
         if (generation := live_generation(world)) is not None:
-            self._fleet.expect(world.namespace, world.name, generation)
+            self._fleet.expect(world.namespace, world.name, generation, live_nodes(world))
         return self._fleet
 
 

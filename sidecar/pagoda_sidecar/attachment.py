@@ -24,6 +24,7 @@ class Attachment:
     has_handed_over: bool = False
     last_report: int = 0
     hit_ratio: float | None = None  # as the engine said last
+    state: str = ""  # the mark of what it was told last of the tiers
     _replies: OrderedDict[str, pb.ReserveReply] = field(default_factory=OrderedDict)
 
     @property

@@ -106,6 +106,11 @@ class TierClient:
         return self._connection.tiers
 
     @property
+    def state(self) -> str:
+        """The mark of all that the sidecar said last of its tiers; empty while none is attached."""
+        return self._connection.state
+
+    @property
     def off_reason(self) -> str:
         """Why the RAM tier is off, or all tiers; empty while it can be used."""
         return self._connection.off_reason

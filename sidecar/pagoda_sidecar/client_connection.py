@@ -24,6 +24,7 @@ import grpc
 
 from pagoda_protocol.addresses import self_test_address
 from pagoda_protocol.digests import DIGEST_VERSION
+from pagoda_protocol.marks import mark_of
 from pagoda_protocol.tier import PROTOCOL_VERSION, SOCKET_NAME
 from pagoda_protocol.tier import tier_pb2 as pb
 from pagoda_protocol.tier.tier_pb2_grpc import TierStub
@@ -111,6 +112,8 @@ class Connection:
         self._on_change = on_change
         self.tiers: tuple[str, ...] | None = None  # that are configured; None: not known yet
         self._last_event: bytes = b""  # what was said last of the tiers
+        self.state = ""
+        """The mark of it, as the sidecar's summary has it; empty while no sidecar is attached."""
         self._process_id = secrets.token_bytes(16)
         self._lock = threading.Lock()
         self._stub: TierStub | None = None
@@ -265,6 +268,7 @@ class Connection:
     def _changed(self, event: bytes) -> None:
         if event != self._last_event:
             self._last_event = event
+            self.state = mark_of(event) if event else ""
             self._on_change()
 
     def _ping(self, stub: TierStub) -> None:

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeAlias
 import grpc
 from grpc.aio import ServicerContext
 
+from pagoda_protocol.marks import mark_of
 from pagoda_protocol.tier import tier_pb2 as pb
 from pagoda_protocol.tier.tier_pb2_grpc import TierServicer
 from pagoda_sidecar import requests
@@ -46,7 +47,9 @@ class TierService(TierServicer):
         try:
             while not attachment.is_ended:
                 attachment.changed.clear()
-                await context.write(self._sidecar.describe(attachment))
+                event = self._sidecar.describe(attachment)
+                attachment.state = mark_of(event.SerializeToString(deterministic=True))
+                await context.write(event)
                 await attachment.changed.wait()
         finally:
             self._sidecar.detach(attachment)

@@ -13,6 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
+from pagoda_protocol.marks import nodes_mark
 from pagoda_protocol.tier import PROTOCOL_VERSION
 from pagoda_sidecar.arena.layout import StoredDigest
 from pagoda_sidecar.digest_table import decayed, hotness
@@ -86,8 +87,9 @@ class Summary:
             "tiers": {
                 "ram": _tier(sidecar.keeper.is_configured, sidecar.ram_off_reason),
                 "disk": _tier(sidecar.disk.is_configured, sidecar.disk_off_reason),
-                "pool": {**pool, "nodes": _nodes(nodes)},
+                "pool": {**pool, "list": nodes_mark(nodes), "nodes": _nodes(nodes)},
             },
+            "state": None if attachment is None else attachment.state,
         }
 
 

@@ -5,7 +5,9 @@ import json
 import random
 import secrets
 import time
+from typing import Any
 
+from pagoda_protocol.marks import nodes_mark
 from pagoda_runtime.metrics import Metrics
 from pagoda_sidecar.arena.layout import StoredDigest
 from pagoda_sidecar.client import LoadReport
@@ -123,7 +125,7 @@ def test_the_summary_of_a_running_sidecar_names_its_tiers_and_what_is_wrong_with
             wait_until(lambda: not client.pool_off_reason, what="the pool")
             summary = json.loads(sidecar.get("/v1/summary"))
         assert set(summary) == {
-            "version", "epochs", "hit_ratio", "namespace", "block_tokens", "protocol", "tiers", "hits",
+            "version", "epochs", "hit_ratio", "namespace", "block_tokens", "protocol", "tiers", "hits", "state",
         }  # fmt: skip
         assert (summary["version"], summary["block_tokens"], summary["namespace"]) == (1, 4, sidecar.namespace.hex())
         assert summary["epochs"]["device"] is not None
@@ -131,11 +133,35 @@ def test_the_summary_of_a_running_sidecar_names_its_tiers_and_what_is_wrong_with
         assert summary["tiers"]["ram"] == {"state": "on", "reason": ""}
         assert summary["tiers"]["disk"] == {"state": "none", "reason": ""}
         assert summary["tiers"]["pool"]["state"] == "on"
+        assert summary["tiers"]["pool"]["list"] == nodes_mark(["mc-1", "mc-0"])
         nodes = summary["tiers"]["pool"]["nodes"]
         assert nodes["mc-1"] == {"state": "up", "reason": ""}
         assert nodes["mc-0"]["state"] == "down", "nobody has asked it for a record, and it is known all the same"
         assert nodes["mc-0"]["reason"].startswith("refused")
         wait_until(lambda: json.loads(sidecar.get("/v1/summary"))["namespace"] is None, what="the end of the engine")
+
+
+def test_the_state_is_what_the_engine_was_told_last() -> None:
+    with memcached() as port, sidecar_process(nodes=[("mc-0", port)]) as sidecar:
+
+        def told() -> dict[str, Any]:
+            document: dict[str, Any] = json.loads(sidecar.get("/v1/summary"))
+            return document
+
+        assert told()["state"] is None, "nobody is attached"
+        with client_of(sidecar) as client:
+            wait_until(lambda: not client.pool_off_reason and client.state == told()["state"], what="the pool")
+            first, first_list = client.state, told()["tiers"]["pool"]["list"]
+            assert len(first) == 16
+            nodes = {"nodes": [{"name": "mc-1", "address": f"127.0.0.1:{port}"}]}
+            (sidecar.folder / "settings" / "pool-nodes.json").write_text(json.dumps(nodes))
+            wait_until(lambda: told()["tiers"]["pool"]["list"] == nodes_mark(["mc-1"]), what="the other list")
+            wait_until(lambda: client.state == told()["state"] != first, what="another state")
+            assert first_list == nodes_mark(["mc-0"])
+        wait_until(lambda: told()["state"] is None, what="the end of the engine")
+        with client_of(sidecar) as client:
+            wait_until(lambda: client.state != "", what="another attachment")
+            assert client.state == told()["state"] != first
 
 
 def test_the_hit_ratio_is_what_the_engine_said_last() -> None:

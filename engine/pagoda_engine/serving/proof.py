@@ -53,6 +53,10 @@ class ProofClient(Protocol):
         """The configured tiers; None: not known yet."""
 
     @property
+    def state(self) -> str:
+        """The mark of all that was said last of them."""
+
+    @property
     def attached(self) -> bool:
         """Whether calls have a chance now."""
 
@@ -111,6 +115,7 @@ class Prover:
         self._proofs = proofs
         self._has_generated = False
         self._results: Mapping[str, str] = dict.fromkeys(TIERS, NONE)
+        self._state = ""  # of what all of them are results
         self._changed = threading.Event()
         self._is_stopping = False
         self._thread: threading.Thread | None = None
@@ -119,7 +124,7 @@ class Prover:
 
     def describe(self) -> dict[str, Any]:
         """Return the proof as `/ready` shows it."""
-        return {"generated": self._has_generated, "tiers": dict(self._results)}
+        return {"generated": self._has_generated, "tiers": dict(self._results), "state": self._state}
 
     def prove(self) -> None:
         """Generate a token and try every tier once.
@@ -176,9 +181,9 @@ class Prover:
             time.sleep(_LOOK_SECONDS)
 
     def _work(self, client: ProofClient) -> None:
-        waits = backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS)
+        waits, is_broken = backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS), False
         while not self._is_stopping:
-            failed = [tier for tier, result in self._results.items() if result not in (OK, NONE)]
+            failed = TIERS if is_broken else tuple(tier for tier in TIERS if self._results[tier] not in (OK, NONE))
             has_changed = self._changed.wait(next(waits) if failed else None)
             self._changed.clear()
             if self._is_stopping:
@@ -187,12 +192,14 @@ class Prover:
                 waits = backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS)
             try:
                 self._try(client, TIERS if has_changed else failed, Deadline(PROOF_SECONDS))
+                is_broken = False
             except Exception:  # noqa: BLE001 - the thread's outermost loop: what fails once is tried again
                 _log.exception("a proof of the tiers broke")
+                is_broken = True
 
     def _try(self, client: ProofClient, due: Collection[str], deadline: Deadline) -> None:
         """Try the tiers that are `due` and configured."""
-        results = dict(self._results)
+        state, results = client.state, dict(self._results)
         for tier in TIERS:
             if client.tiers is not None and tier not in client.tiers:
                 results[tier] = NONE
@@ -202,6 +209,8 @@ class Prover:
                 self._proofs.add(tier=tier, result="failed" if reason else OK)
                 self._tell(tier, results[tier])
         self._results = results
+        if due is TIERS:  # after the results, so that nobody takes older ones for those of this state
+            self._state = state
 
     def _prove_tier(self, client: ProofClient, tier: str, seconds: float) -> str:
         """Send a new block through `tier`; return what is wrong with it, if anything."""

@@ -31,7 +31,10 @@ class EngineAnswer:
     generation: int | None
     """Of the live settings that it follows."""
     proof: Mapping[str, Any] | None
-    """`{"generated": bool, "tiers": {"ram": "ok" | "none" | "failed: <reason>", …}}`; None: it has not tried yet."""
+    """None: it has not tried yet. Else
+
+    `{"generated": bool, "tiers": {"ram": "ok" | "none" | "failed: <reason>", …}, "state": <mark> | None}`.
+    """
     reason: str
     """Why it is not ready, else empty."""
 
@@ -98,6 +101,7 @@ def read_summary(status: int, body: bytes) -> SidecarAnswer:
         "block_tokens": _integer_or_none(document, "block_tokens"),
         "protocol": _integer_or_none(document, "protocol"),
         "tiers": {tier: _tier(tiers, tier) for tier in ("ram", "disk")} | {"pool": _pool(tiers)},
+        "state": _mark(document, "state"),
     }
     return SidecarAnswer(summary, _hits(document))
 
@@ -121,6 +125,7 @@ def _proof(value: object) -> Mapping[str, Any] | None:
     return {
         "generated": value["generated"],
         "tiers": {tier: _text(tiers, tier, "proof.tiers.") for tier in ("ram", "disk", "pool")},
+        "state": _mark(value, "state", "proof."),
     }
 
 
@@ -132,10 +137,12 @@ def _tier(tiers: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _pool(tiers: Mapping[str, Any]) -> dict[str, Any]:
-    nodes = _mapping(_mapping(tiers, "pool", "tiers."), "nodes", "tiers.pool.")
+    pool = _mapping(tiers, "pool", "tiers.")
+    nodes = _mapping(pool, "nodes", "tiers.pool.")
     if len(nodes) > _MAX_NODES:
         raise AnswerError(f"tiers.pool.nodes: more than {_MAX_NODES}")
-    return _tier(tiers, "pool") | {"nodes": {_short(name): _node(nodes, name) for name in nodes}}
+    told = {"list": _mark(pool, "list", "tiers.pool."), "nodes": {_short(name): _node(nodes, name) for name in nodes}}
+    return _tier(tiers, "pool") | told
 
 
 def _node(nodes: Mapping[str, Any], name: str) -> dict[str, str]:
@@ -203,6 +210,11 @@ def _hex_or_none(document: Mapping[str, Any], key: str, length: int | None, path
     if not is_hex or (length is not None and len(value) != length):
         raise AnswerError(f"{path}{key}: expected {length or 'lower-case'} hex digits or null, got {_short(value)}")
     return str(value)
+
+
+def _mark(document: Mapping[str, Any], key: str, path: str = "") -> str | None:
+    """Return a mark; None: it says nothing of that, as pods of former releases do."""
+    return _hex_or_none(document, key, 16, path) if document.get(key) else None
 
 
 def one_line(text: str) -> str:

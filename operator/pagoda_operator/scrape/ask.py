@@ -4,6 +4,7 @@ Nothing a pod does may cost more than that: it may accept and be silent, trickle
 """
 
 import asyncio
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -15,6 +16,7 @@ from pagoda_operator.scrape.answers import (
     Answers,
     EngineAnswer,
     Failure,
+    SidecarAnswer,
     one_line,
     read_ready,
     read_summary,
@@ -36,16 +38,18 @@ class Ports:
 
 
 async def look_at(pod: EnginePod, ports: Ports, known: EngineAnswer | None = None) -> Answers:
-    """Ask both doors of `pod`, the sidecar's alone where the engine's answer is known.
+    """Ask both doors of `pod`, the sidecar's alone where the engine's answer is known and is of the tiers as they are.
 
-    Takes at most `DEADLINE_SECONDS` and raises nothing that a pod can cause.
+    Takes at most twice `DEADLINE_SECONDS` and raises nothing that a pod can cause.
     """
     assert pod.address is not None
+    engine = functools.partial(_door, pod.address, ports.engine, "/ready", pod.container_id, "engine", read_ready)
     sidecar = _door(pod.address, ports.sidecar, "/v1/summary", pod.sidecar_id, "sidecar", read_summary)
-    if known is not None:
-        return Answers(known, await sidecar)
-    engine = _door(pod.address, ports.engine, "/ready", pod.container_id, "engine", read_ready)
-    return Answers(*await asyncio.gather(engine, sidecar))
+    if known is None:
+        return Answers(*await asyncio.gather(engine(), sidecar))
+    said = await sidecar
+    is_news = isinstance(said, SidecarAnswer) and said.summary["state"] != (known.proof or {}).get("state")
+    return Answers(await engine() if is_news else known, said)
 
 
 async def _door(

@@ -52,7 +52,7 @@ class Fleet:
         self._reports: dict[str, PodReport] = {}
         self._told: dict[str, PodReport] = {}  # what each pool's status was last told of
         self._put_off: dict[str, tuple[str, Callable[[], Mapping[str, Any] | None]] | None] = {}  # pods being written
-        self._expected: dict[tuple[str, str], int] = {}
+        self._expected: dict[tuple[str, str], tuple[int, str | None]] = {}
         self._on_change: list[OnChange] = []
         self._on_pod: list[OnPod] = []
         self._alarm = Alarm(clock)
@@ -75,14 +75,14 @@ class Fleet:
             return None
         return self._reports.get(pod_uid)
 
-    def expect(self, namespace: str, pool: str, generation: int) -> None:
-        """Have a pool's pods asked often until they follow live settings of `generation`."""
-        key = (namespace, pool)
-        if self._expected.get(key) == generation:
+    def expect(self, namespace: str, pool: str, generation: int, nodes: str | None) -> None:
+        """Have a pool's pods asked often until they follow live settings of `generation` and memcached's `nodes`."""
+        key, expected = (namespace, pool), (generation, nodes)
+        if self._expected.get(key) == expected:
             return  # a pool made anew begins at 1
-        self._expected[key] = generation
+        self._expected[key] = expected
         for uid in self._pools.get(key, ()):
-            if (report := self._reports.get(uid)) is not None and not report.is_proven(generation):
+            if (report := self._reports.get(uid)) is not None and not report.is_proven(*expected):
                 self._schedule.ask_now(uid, self._clock())
         self._alarm.ring(self._schedule.next_at())
 
@@ -188,9 +188,9 @@ class Fleet:
         try:
             known = self._known(pod)
             answers = await look_at(pod, self._ports, known)
-            self._instruments.count(answers, has_asked_engine=known is None)
+            self._instruments.count(answers, has_asked_engine=answers.engine is not known)
             report = make_report(answers, pod.container_id, self._clock())
-            is_proven = report.is_proven(self._expected.get(pod.key, 0))
+            is_proven = report.is_proven(*self._expected_of(pod))
             self.take(pod.uid, report)
         except Exception:  # noqa: BLE001 - a task's outermost: one pod must not end the looks at all others
             _log.exception("a look at a pod failed %s", fields(namespace=pod.namespace, pod=pod.name))
@@ -202,12 +202,16 @@ class Fleet:
         """Return what the engine would say, where that is known without asking.
 
         An engine that has proven itself says the same until it is drained (then the pod is terminating), stops
-        answering (then the kubelet's probe tells), or is to follow other settings.
+        answering (then the kubelet's probe tells), is to follow other settings, or its sidecar tells it something new
+        of the tiers (then the sidecar's own answer shows it).
         """
         report = self._reports.get(pod.uid)
-        if report is None or not pod.is_ready or not report.is_proven(self._expected.get(pod.key, 0)):
+        if report is None or not pod.is_ready or not report.is_proven(*self._expected_of(pod)):
             return None
         return EngineAnswer(True, report.generation, report.proof, "")
+
+    def _expected_of(self, pod: EnginePod) -> tuple[int, str | None]:
+        return self._expected.get(pod.key, (0, None))
 
     def _tell_pool(self, key: tuple[str, str]) -> None:
         for on_change in self._on_change:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pagoda_operator import proofs
 from pagoda_operator.scrape.answers import Answers, EngineAnswer, Failure
 
 HIT_RATIO_STEP = 0.05  # a smaller change is no news to a pool's status
@@ -18,7 +19,7 @@ class PodReport:
     generation: int | None
     """Of the live settings that the engine follows."""
     proof: Mapping[str, Any] | None
-    """`{"generated": bool, "tiers": {"ram" | "disk" | "pool": "ok" | "none" | "failed: <reason>"}}`."""
+    """As `EngineAnswer` has it."""
     reason: str
     """Why `ready` is not True, as one line."""
     summary: Mapping[str, Any] | None
@@ -31,12 +32,19 @@ class PodReport:
     container_id: str | None = None
     """The engine's container, as it was known before the pod was asked."""
 
-    def is_proven(self, generation: int) -> bool:
-        """Whether nothing is left to wait for: all tiers proven under live settings of `generation` or later."""
+    def is_proven(self, generation: int, nodes: str | None = None) -> bool:
+        """Whether nothing is left to wait for.
+
+        That is: all tiers proven as they are now, under live settings of `generation` or later, with memcached's
+        `nodes` (their mark; None: any).
+        """
         if not self.ready or self.summary is None or self.proof is None or not self.proof["generated"]:
             return False
-        is_current = self.generation is None or self.generation >= generation
-        return is_current and all(result in ("ok", "none") for result in self.proof["tiers"].values())
+        if self.generation is not None and self.generation < generation:
+            return False
+        if not proofs.is_of_now(self) or proofs.follows_others(self, nodes):
+            return False
+        return all(result in ("ok", "none") for result in self.proof["tiers"].values())
 
     def is_news(self, before: "PodReport | None") -> bool:
         """Whether a pool's status may have to say something else than it did with `before`."""

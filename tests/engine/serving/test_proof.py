@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ class Tiers:
         self.on_change: Callable[[], None] | None = None
         self.tiers: tuple[str, ...] | None = tiers
         self.attached = self.has_ram = True
-        self.off_reason = ""
+        self.off_reason, self.state = "", "first"
         self.faults: dict[str, str] = {}
         self.held: dict[bytes, tuple[str, bytes]] = {}  # by address: where, what
         self.seen: list[bytes] = []  # addresses
@@ -126,7 +127,8 @@ def test_every_configured_tier_is_proven_by_a_new_block_and_nothing_stays() -> N
     prover = prover_of(tiers, engine, metrics)
     assert prover.describe()["generated"] is False
     prover.prove()
-    assert prover.describe() == {"generated": True, "tiers": {"ram": "ok", "disk": "ok", "pool": "ok"}}
+    tiers_ok = {"ram": "ok", "disk": "ok", "pool": "ok"}
+    assert prover.describe() == {"generated": True, "tiers": tiers_ok, "state": "first"}
     assert tiers.held == {}
     assert len(set(tiers.seen)) == 3, "nothing that was there before can pass for it"
     (request,) = engine.requests
@@ -217,6 +219,44 @@ def test_everything_is_told_anew_when_the_sidecar_says_something_new(watching: C
     tiers.attached, tiers.tiers = True, ("ram",)
     tiers.on_change()
     eventually(lambda: results(prover) == ("ok", "none", "none"))
+
+
+def test_a_proof_says_of_which_state_of_the_tiers_all_of_it_is(watching: Callable[[Prover], None]) -> None:
+    tiers = Tiers("ram", "pool")
+    prover = prover_of(tiers)
+    assert prover.describe()["state"] == ""
+    tiers.faults["pool"] = "refuse"
+    prover.prove()
+    watching(prover)
+    tiers.state = "second"  # its event has not come: what failed is tried again, and RAM's proof is of the first state
+    tiers.faults.clear()
+    eventually(lambda: results(prover)[2] == "ok")
+    assert prover.describe()["state"] == "first"
+    assert tiers.on_change is not None
+    tiers.on_change()
+    eventually(lambda: prover.describe()["state"] == "second")
+
+
+def test_a_proof_that_breaks_is_tried_again_as_a_whole(watching: Callable[[Prover], None]) -> None:
+    tiers = Tiers("ram")
+    prover = prover_of(tiers)
+    prover.prove()
+    lookup, failures = tiers.lookup, [RuntimeError("a bug")] * 2
+
+    def broken(*arguments: Any, **named: Any) -> list[Part]:
+        if failures:
+            raise failures.pop()
+        return lookup(*arguments, **named)
+
+    tiers.lookup = broken  # type: ignore[method-assign]
+    watching(prover)
+    tiers.state = "second"
+    assert tiers.on_change is not None
+    tiers.on_change()
+    eventually(lambda: prover.describe() == {
+        "generated": True, "tiers": {"ram": "ok", "disk": "none", "pool": "none"}, "state": "second",
+    })  # fmt: skip
+    assert not failures
 
 
 def test_a_block_that_finds_no_slot_is_a_failure_of_ram() -> None:

@@ -30,7 +30,7 @@ class Fleet:
     def report(self, namespace: str, pod_name: str, pod_uid: str) -> Report | None:
         return self.words
 
-    def expect(self, namespace: str, pool: str, generation: int) -> None:
+    def expect(self, namespace: str, pool: str, generation: int, nodes: str | None) -> None:
         self.expected.append(generation)
 
 

@@ -39,6 +39,12 @@ def nothing_yet(part: str) -> Any:
     return workload(part, desired=2, seen=False)
 
 
+def follower(nodes: str) -> Said:
+    """Return the words of a pod that follows a list of nodes."""
+    tiers = dict((said(pool="ok").summary or {})["tiers"])
+    return said(pool="ok", summary={"tiers": tiers | {"pool": tiers["pool"] | {"list": nodes}}})
+
+
 CASES: dict[str, tuple[Evidence, dict[str, str]]] = {
     "all is well": (evidence(), {}),
     "nothing exists yet": (
@@ -144,6 +150,40 @@ CASES: dict[str, tuple[Evidence, dict[str, str]]] = {
                  without=frozenset({"sidecar", "memcached"})),
         {"CacheReady": "False CrashLoopBackOff", "Degraded": "True CrashLoopBackOff",
          "PoolReady": "True NotConfigured"},
+    ),
+    "no tier is asked for, and an engine does not know it": (
+        evidence(reports={"e-0": said(ram="none"), "e-1": said(ram="failed: x", disk="failed: x", pool="failed: x")},
+                 without=frozenset({"sidecar", "memcached"})),
+        {"CacheReady": "True NotConfigured", "PoolReady": "True NotConfigured"},
+    ),
+    "a proof is of the tiers before something changed": (
+        evidence(reports={"e-0": said(pool="ok"), "e-1": said(pool="ok", summary={"state": "2"})}),
+        {"CacheReady": "Unknown NotProven", "PoolReady": "Unknown NotProven"},
+    ),
+    "a pod follows another list of nodes": (
+        evidence(reports={"e-0": follower("new"), "e-1": follower("old")}, live_nodes="new"),
+        {"CacheReady": "True Proved", "PoolReady": "Unknown NotProven"},
+    ),
+    "all pods follow the newest list of nodes": (
+        evidence(reports={"e-0": follower("new"), "e-1": follower("new")}, live_nodes="new"),
+        {"CacheReady": "True Proved", "PoolReady": "True Proved"},
+    ),
+    "a pod of a former release does not say which list it follows": (
+        evidence(reports={"e-0": said(pool="ok"), "e-1": said(pool="ok")}, live_nodes="new"),
+        {"PoolReady": "True Proved"},
+    ),
+    "memcached's rollout waits for a pod that cannot start": (
+        evidence(memcached=workload("memcached", pod("m-0", "memcached", template=OLD),
+                                    pod("m-1", "memcached", ready=False, containers={"memcached": CRASHING}))),
+        {"PoolReady": "False CrashLoopBackOff", "Progressing": "False PodsNotReady",
+         "Degraded": "True CrashLoopBackOff"},
+    ),
+    "memcached's rollout waits while engines roll": (
+        evidence(engine=workload("engine", pod("e-0", template=OLD), pod("e-1")),
+                 memcached=workload("memcached", pod("m-0", "memcached", template=OLD),
+                                    pod("m-1", "memcached", ready=False, containers={"memcached": CRASHING}))),
+        {"Ready": "False RollingOut", "PoolReady": "False CrashLoopBackOff", "Progressing": "True RollingOut",
+         "Degraded": "True CrashLoopBackOff", "CacheReady": "Unknown NotProven"},
     ),
     "all tiers work": (
         evidence(reports={name: said(disk="ok", pool="ok") for name in ("e-0", "e-1")},

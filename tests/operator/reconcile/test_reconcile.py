@@ -12,9 +12,10 @@ from pagoda_operator.kube.errors import FailedError, UnreachableError
 from pagoda_operator.kube.transport import Answer, Request
 from pagoda_operator.pool_gauges import PoolGauges
 from pagoda_operator.reconcile import CONFLICT_SECONDS, LEAVING_SECONDS, UNREADY_SECONDS, Reconciler
+from pagoda_protocol.marks import nodes_mark
 from pagoda_runtime.metrics import Metrics
-from tests.operator.children.pools import IMAGES, PEERS
-from tests.operator.reconcile.objects import said
+from tests.operator.children.pools import IMAGES, MANAGED, PEERS
+from tests.operator.reconcile.objects import Said, said
 from tests.operator.reconcile.story import NAMESPACE, POOL, SPEC, Clock, Cluster, Fleet, Json, Refusing, Story
 from tests.support.api_server import MemoryApiServer, answer_of
 from tests.support.kube_faults import Dying, Killed
@@ -55,6 +56,26 @@ async def test_of_tiers_that_are_not_asked_for_nothing_is_waited_for(
     await story.reconcile()
     assert story.cluster.condition("CacheReady") == cache_ready
     assert story.cluster.condition("PoolReady") == pool_ready
+
+
+async def test_the_pool_is_proved_only_by_pods_that_follow_its_newest_nodes(story: Story) -> None:
+    def following(*nodes: int) -> Said:
+        tiers = dict((said(pool="ok").summary or {})["tiers"])
+        mark = nodes_mark(f"chat-memcached-{ordinal}" for ordinal in nodes)
+        return said(pool="ok", generation=1, summary={"tiers": tiers | {"pool": tiers["pool"] | {"list": mark}}})
+
+    story.fleet.words = following(0, 1, 2)
+    await story.settle()
+    assert story.cluster.condition("PoolReady") == ("True", "Proved")
+    story.edit(cache={"ram": {"size": "1Gi"}, "pool": {"managed": {**MANAGED["managed"], "replicas": 4}}})
+    await story.reconcile()
+    story.cluster.run_controllers()
+    await story.reconcile()
+    assert story.cluster.condition("PoolReady") == ("Unknown", "NotProven")
+    assert story.cluster.condition("Ready") == ("True", "Serving")
+    story.fleet.words = following(3, 2, 1, 0)
+    await story.reconcile()
+    assert story.cluster.condition("PoolReady") == ("True", "Proved")
 
 
 async def test_ten_idle_minutes_make_no_write_call(story: Story) -> None:

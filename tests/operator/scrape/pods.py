@@ -40,7 +40,7 @@ def _container(name: str, container_id: str | None) -> dict[str, Any]:
 READY: dict[str, Any] = {
     "status": "ready",
     "generation": 3,
-    "proof": {"generated": True, "tiers": {"ram": "ok", "disk": "none", "pool": "ok"}},
+    "proof": {"generated": True, "tiers": {"ram": "ok", "disk": "none", "pool": "ok"}, "state": "12" * 8},
 }
 SUMMARY: dict[str, Any] = {
     "version": 1,
@@ -52,9 +52,15 @@ SUMMARY: dict[str, Any] = {
     "tiers": {
         "ram": {"state": "on", "reason": ""},
         "disk": {"state": "none", "reason": ""},
-        "pool": {"state": "on", "reason": "", "nodes": {"chat-memcached-0": {"state": "up", "reason": ""}}},
+        "pool": {
+            "state": "on",
+            "reason": "",
+            "list": "34" * 8,
+            "nodes": {"chat-memcached-0": {"state": "up", "reason": ""}},
+        },
     },
     "hits": HITS,
+    "state": "12" * 8,
 }
 
 

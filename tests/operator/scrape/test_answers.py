@@ -6,13 +6,13 @@ import pytest
 
 from pagoda_operator.scrape.answers import MAX_TEXT, AnswerError, read_ready, read_summary
 from pagoda_protocol.annotations import decode_prefix_hits
-from tests.operator.scrape.pods import as_bytes, ready, summary
+from tests.operator.scrape.pods import READY, as_bytes, ready, summary
 
 
 def test_an_engine_that_is_ready_says_its_generation_and_proof() -> None:
     answer = read_ready(200, as_bytes(ready()))
     assert (answer.ready, answer.generation, answer.reason) == (True, 3, "")
-    assert answer.proof == {"generated": True, "tiers": {"ram": "ok", "disk": "none", "pool": "ok"}}
+    assert answer.proof == {"generated": True, "tiers": {"ram": "ok", "disk": "none", "pool": "ok"}, "state": "12" * 8}
 
 
 def test_an_engine_that_is_not_ready_says_why() -> None:
@@ -33,6 +33,15 @@ def test_a_summary_is_kept_without_its_hits_which_become_the_annotation() -> Non
     assert answer.summary == {key: value for key, value in summary().items() if key != "hits"}
     hits = [(hit.digest[-1], hit.tokens, hit.tier, hit.heat) for hit in decode_prefix_hits(answer.hits)]
     assert hits == [(1, 512, "ram", 8), (2, 64, "device", 2)]
+
+
+def test_pods_of_a_former_release_say_no_marks() -> None:
+    answer = read_ready(200, as_bytes(ready(proof={key: READY["proof"][key] for key in ("generated", "tiers")})))
+    assert answer.proof is not None
+    assert answer.proof["state"] is None
+    tiers = with_tier("pool", {"state": "on", "reason": "", "nodes": {}})
+    said = read_summary(200, as_bytes({**summary(tiers=tiers), "state": None})).summary
+    assert (said["state"], said["tiers"]["pool"]["list"]) == (None, None)
 
 
 @pytest.mark.parametrize("status", [200, 503])
@@ -57,6 +66,10 @@ def with_nodes(nodes: Any) -> dict[str, Any]:
     return with_tier("pool", {"state": "on", "reason": "", "nodes": nodes})
 
 
+def with_list(mark: str) -> dict[str, Any]:
+    return with_tier("pool", {"state": "on", "reason": "", "list": mark, "nodes": {}})
+
+
 D = "00" * 16
 
 
@@ -68,6 +81,7 @@ D = "00" * 16
         ("protocol", "2"), ("tiers", {}), ("tiers", {"ram": {"state": "on"}}),
         ("tiers", with_tier("disk", {"state": "broken", "reason": ""})), ("tiers", with_nodes({"a": {"state": "on"}})),
         ("tiers", with_nodes(dict.fromkeys(map(str, range(101))))),
+        ("state", 7), ("state", "12"), ("state", "XY" * 8), ("tiers", with_list("xy")),
         ("hits", None), ("hits", [[D, 1, "ram", 1]] * 101), ("hits", [["00", 1, "ram", 1]]), ("hits", [7]),
         ("hits", [[D, 1, "pool", 1]]), ("hits", [[D, 1.5, "ram", 1]]), ("hits", [[D, -1, "ram", 1]]),
         ("hits", [[D, 1, "ram", float("inf")]]), ("hits", [[D, 1, "ram", float("nan")]]),

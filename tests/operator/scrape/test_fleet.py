@@ -124,7 +124,7 @@ async def test_a_pod_that_must_follow_newer_settings_is_asked_until_it_does() ->
     async with world() as here:
         here.show()
         await here.until(lambda report: report.generation == 3)
-        here.fleet.expect("shop", "chat", 4)
+        here.fleet.expect("shop", "chat", 4, None)
         await asyncio.sleep(0.3)
         here.pods[0].ready = (200, ready(generation=4))
         await here.until(lambda report: report.generation == 4, seconds=4)
@@ -133,8 +133,8 @@ async def test_a_pod_that_must_follow_newer_settings_is_asked_until_it_does() ->
 
 async def test_a_pool_made_anew_is_not_measured_by_its_predecessors_generation() -> None:
     async with world() as here:
-        here.fleet.expect("shop", "chat", 7)
-        here.fleet.expect("shop", "chat", 3)
+        here.fleet.expect("shop", "chat", 7, None)
+        here.fleet.expect("shop", "chat", 3, None)
         here.show()
         await here.until(lambda report: report.generation == 3)
         num_asked = here.pods[0].num_asked
@@ -282,6 +282,33 @@ async def test_an_engine_that_has_proven_itself_is_asked_again_only_when_somethi
         here.show(sidecar="containerd://s2", ready=False)
         await here.until(lambda report: report.ready is False)
         assert here.pods[0].num_asked == 2
+
+
+async def test_a_proven_engine_is_asked_again_when_its_sidecar_has_told_it_something_new() -> None:
+    async with world() as here:
+        here.show()
+        await here.until(lambda report: report.ready is True)
+        here.pods[0].summary = (200, summary(state="56" * 8))
+        here.show(sidecar="containerd://s2")  # has it asked again
+        report = await here.until(lambda report: (report.summary or {}).get("state") == "56" * 8)
+        assert here.pods[0].num_asked == 2
+        assert not report.is_proven(3), "its proof is of what was before"
+        failed = {"ram": "failed: torn", "disk": "none", "pool": "ok"}
+        here.pods[0].ready = (200, ready(proof={"generated": True, "tiers": failed, "state": "56" * 8}))
+        await here.until(lambda report: (report.proof or {}).get("tiers") == failed, seconds=4)
+
+
+async def test_a_pod_that_must_follow_another_list_of_nodes_is_asked_until_it_does() -> None:
+    async with world() as here:
+        here.show()
+        report = await here.until(lambda report: report.ready is True)
+        assert report.is_proven(3, "34" * 8)
+        here.fleet.expect("shop", "chat", 3, "78" * 8)
+        await asyncio.sleep(0.3)
+        tiers = summary()["tiers"]
+        tiers["pool"]["list"] = "78" * 8
+        here.pods[0].summary = (200, summary(tiers=tiers))
+        await here.until(lambda report: report.is_proven(3, "78" * 8), seconds=4)
 
 
 async def test_what_came_of_writing_annotations_is_known_without_its_event() -> None:
