@@ -176,7 +176,7 @@ def _tiers(kind: str, area: str, evidence: Evidence, problems: Sequence[Problem]
 
 # What keeps a whole sidecar from working, not only tiers of its own.
 _SICK = (proofs.SILENT, "SidecarNotReady", "CrashLoopBackOff", "OOMKilled", "ImagePullBackOff")
-_FIELDS = {SIDECAR: "spec.cache.ram or spec.cache.disk", MEMCACHED: "spec.cache.pool and spec.cache.ram"}
+_FIELDS = {SIDECAR: "spec.cache.ram", MEMCACHED: "spec.cache.ram and spec.cache.pool"}
 
 
 def _routing(evidence: Evidence, problems: Sequence[Problem]) -> Condition:

@@ -135,8 +135,7 @@ def last_words(status: Manifest, generation: int) -> Mapping[str, Condition]:
 def _areas_without_tiers(pool: InferencePool | None) -> frozenset[str]:
     if pool is None:
         return frozenset()
-    cache = pool.cache
-    asked = {SIDECAR: cache.ram_bytes or cache.disk, names.MEMCACHED: cache.ram_bytes and cache.pool}
+    asked = {SIDECAR: pool.cache.ram_bytes, names.MEMCACHED: pool.cache.pool}  # without RAM there is no disk tier
     return frozenset(area for area, tiers in asked.items() if not tiers)
 
 
