@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from e2e.charts.releases import CHART, KIND_CHART, VALUE_SETS
-from e2e.charts.rendered import PROMETHEUS, RefusedError, helm, of_kind, operator_container, render
+from e2e.charts.rendered import PROMETHEUS, RefusedError, helm, of_kind, operator_container, operator_pod, render
 
 
 @pytest.mark.parametrize("values", VALUE_SETS, ids=lambda path: path.stem)
@@ -53,10 +53,17 @@ def test_images_come_from_the_registry_given_and_by_digest_where_one_is_given() 
         assert re.fullmatch(rf"registry\.example\.com/\w+/[\w-]+@sha256:0+{number}", image)
     [test] = of_kind(manifests, "Pod")
     assert test["spec"]["containers"][0]["image"] == operator["image"]
-    assert test["spec"]["imagePullSecrets"] == [{"name": "mirror"}]
     version = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))["appVersion"]
     plain = operator_container(render("--set", "images.registry=localhost:5000/mine"))
     assert plain["image"] == f"localhost:5000/mine/pagoda-operator:{version}"
+
+
+def test_every_pod_pulls_with_the_secrets_that_are_named_once() -> None:
+    manifests = render("--set", "images.pullSecrets[0].name=mirror")
+    [test] = of_kind(manifests, "Pod")
+    for pod in (test["spec"], operator_pod(manifests)):
+        assert pod["imagePullSecrets"] == [{"name": "mirror"}]
+    assert "--image-pull-secret=mirror" in operator_container(manifests)["args"], "for the pods of pools"
 
 
 def test_where_images_are_pulled_from_has_to_be_said_once_or_for_each() -> None:
@@ -133,7 +140,9 @@ def test_the_arguments_are_those_that_the_operator_takes() -> None:
     from pagoda_operator.arguments import parse_arguments
 
     options = "watch.scope=Namespaces,watch.namespaces={one,two}"
-    for given in ((), ("--set", options)):
+    secrets = "images.pullSecrets[0].name=registry,images.pullSecrets[1].name=team.mirror"
+    for given, pull_secrets in (((), ()), (("--set", f"{options},{secrets}"), ("registry", "team.mirror"))):
         operator = operator_container(render(*given))
         settings = parse_arguments([argument.replace("$(POD_NAME)", "pod") for argument in operator["args"]])
         assert settings.name == "pod"
+        assert settings.images.pull_secrets == pull_secrets

@@ -25,6 +25,8 @@ from e2e.charts.rendered import RefusedError, render, rendered_text
         ("rbac.wildcard=true", "wildcard"),
         ("operator.affinity.podAffinities.a=b", "podAffinities"),
         ("images.pullSecrets[0].key=x", "key"),
+        ("images.pullSecrets[0].name=Mirror", "pullSecrets/0/name"),
+        ("images.pullSecrets[0].name=a,images.pullSecrets[1].name=a", "pullSecrets"),
         ("watch.scope=Everything", "scope"),
         ("operator.replicas=0", "replicas"),
         ("operator.resources.limits.memory=lots", "memory"),

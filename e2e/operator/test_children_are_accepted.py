@@ -44,9 +44,10 @@ def classes(cluster: Cluster) -> Iterator[None]:
 def children(namespace: str) -> list[Json]:
     """Return what all pools want, Secrets included."""
     wanted: list[Json] = []
+    images = replace(IMAGES, pull_secrets=("registry", "mirror"))
     for pool in POOLS.values():
         owner = replace(owner_of(pool), namespace=namespace)
-        wanted += [*render_secrets(pool, owner, bytes), *render(pool, owner, IMAGES, SEEN)]
+        wanted += [*render_secrets(pool, owner, bytes), *render(pool, owner, images, SEEN)]
     return wanted
 
 
