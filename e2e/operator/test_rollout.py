@@ -1,11 +1,12 @@
 """Whatever happens to a rollout and to the operator meanwhile, the status is never ahead of reality.
 
-Every version of the pool's status is recorded as the API server sent it, and held against what the pods were then.
+Every version of the pool's status is recorded as the API server sent it, and held against what all pods were then.
 """
 
 import asyncio
 import contextlib
 import json
+import math
 import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -13,22 +14,49 @@ from typing import Any
 
 from e2e.cluster.handle import Cluster
 from e2e.operator.played import PULL_FAILS, Scene, eventually, playing
-from pagoda_operator import names
-from pagoda_operator.kube.kinds import DEPLOYMENT
+from pagoda_operator.kube.kinds import DEPLOYMENT, POD
+from pagoda_operator.names import ENGINE, MEMCACHED, PART_LABEL, PARTS, ROUTER
 
 Json = dict[str, Any]
-REPLICAS = 2
+REPLICAS = {ENGINE: 2, ROUTER: 2, MEMCACHED: 2}
 GOOD, BETTER, BAD = "example.com/engine:good", "example.com/engine:better", "example.com/engine:bad"
+NEW_AND_READY, NEW, OLD = "new and ready", "new", "old"
+SHOWN_BY = {
+    ("Ready", "True"): (ENGINE,),  # and see Record._check
+    ("CacheReady", "True"): (ENGINE,),
+    ("PoolReady", "True"): (ENGINE, MEMCACHED),
+    ("RoutingReady", "True"): (ROUTER,),
+    ("Progressing", "False", "Complete"): PARTS,
+}
+"""The parts of which exactly the wanted pods have to be there, new and ready, when a condition says so."""
 
 
-def spec(image: str, **cache: Any) -> Json:
-    engine = {"image": image, "resources": {"limits": {"memory": "2Gi"}}}
-    return {"replicas": REPLICAS, "engine": engine, "cache": {"ram": {"size": "64Mi"}, **cache}}
+def spec(image: str, policy: str = "CacheAware", node_mebibytes: int = 96, **cache: Any) -> Json:
+    """Return a pool's spec; the arguments roll a part each, `cache` rolls none."""
+    managed = {"replicas": REPLICAS[MEMCACHED], "memoryPerReplica": f"{node_mebibytes}Mi"}
+    return {
+        "replicas": REPLICAS[ENGINE],
+        "engine": {"image": image, "resources": {"limits": {"memory": "2Gi"}}},
+        "cache": {"ram": {"size": "64Mi"}, "pool": {"managed": managed}, **cache},
+        "routing": {"replicas": REPLICAS[ROUTER], "policy": policy},
+    }
+
+
+def is_new(part: str, pod: Json, pool: Json) -> bool:
+    """Whether a pod is as the pool's spec wants its part, by what its container is started with."""
+    spec, [container] = pool["spec"], pod["spec"]["containers"]
+    memory = spec["cache"]["pool"]["managed"]["memoryPerReplica"].removesuffix("Mi")
+    mark = {
+        ENGINE: spec["engine"]["image"],
+        ROUTER: f"--policy {spec['routing']['policy']}",
+        MEMCACHED: f"-m {memory}",
+    }[part]
+    return f" {mark} " in " ".join(("", container["image"], *container.get("args", ()), ""))
 
 
 @dataclass
 class Record:
-    """Every version of a pool and of its engine pods, by the API server's own order of all of them."""
+    """Every version of a pool and of its pods, by the API server's own order of all of them."""
 
     scene: Scene
     pools: list[Json] = field(default_factory=list)
@@ -54,6 +82,8 @@ class Record:
         """Assert that nothing was said before it was true, and that every version was complete and in order."""
         newest = await self.scene.pool("chat")
         await eventually(lambda: self._has_heard(newest))
+        said = {words for words in SHOWN_BY for pool in self.pools if says(pool, words)}
+        assert said == set(SHOWN_BY), "everything was said that is held against what was"
         told = [pool for pool in self.pools if "status" in pool]
         observed = [pool["status"]["observedGeneration"] for pool in told]
         assert observed == sorted(observed), "no status of an older spec came after one of a newer"
@@ -62,41 +92,66 @@ class Record:
             self._check(pool, pool["status"])
 
     async def _has_heard(self, pool: Json) -> bool:
-        return bool(self.pools) and version(self.pools[-1]) >= version(pool)
+        found, _ = await self.scene.api.list(POD, self.scene.namespace)
+        pods = {pod["metadata"]["uid"]: version(pod) for pod in found}
+        heard = {pod["metadata"]["uid"]: version(pod) for pod in self._alive()}
+        return heard == pods and bool(self.pools) and version(self.pools[-1]) >= version(pool)
 
     def _check(self, pool: Json, status: Json) -> None:
         conditions = {entry["type"]: entry for entry in status["conditions"]}
         assert len(conditions) == 6
         assert {entry["observedGeneration"] for entry in conditions.values()} == {status["observedGeneration"]}
-        is_of_newest = status["observedGeneration"] == pool["metadata"]["generation"]
-        if conditions["Ready"]["status"] == "True" and is_of_newest:
-            image = pool["spec"]["engine"]["image"]
-            assert self._engines(version(pool)) == [(image, True)] * REPLICAS, "called ready before it was"
-            assert status["updatedReplicas"] == status["readyReplicas"] == status["replicas"] == REPLICAS
+        pods = self._pods(pool)
+        for words, parts in SHOWN_BY.items():
+            if says(pool, words):
+                wanted = {part: [NEW_AND_READY] * REPLICAS[part] for part in parts}
+                assert {part: pods[part] for part in parts} == wanted, f"{words} was said before it was: {status}"
+        if says(pool, ("Ready", "True")):
+            routers = pods[ROUTER]
+            assert NEW_AND_READY in routers, "no router answers"
+            assert (OLD not in routers, len(routers)) == (True, REPLICAS[ROUTER]), "routers are not rolled out"
+            counts = {status[key] for key in ("updatedReplicas", "readyReplicas", "replicas")}
+            assert counts == {REPLICAS[ENGINE]}
 
-    def _engines(self, at: int) -> list[tuple[str, bool]]:
-        """Return image and readiness of all engine pods as they were at a version of the cluster."""
+    def _pods(self, pool: Json) -> dict[str, list[str]]:
+        """Return how the pods of each part were when a version of the pool was written, by what it wanted then."""
+        found: dict[str, list[str]] = {part: [] for part in PARTS}
+        for pod in self._alive(version(pool)):
+            part = pod["metadata"]["labels"][PART_LABEL]
+            is_ready = bool(pod["status"].get("containerStatuses", [{}])[0].get("ready"))
+            how = NEW_AND_READY if is_ready else NEW
+            found[part].append(how if is_new(part, pod, pool) else OLD)
+        return found
+
+    def _alive(self, at: float = math.inf) -> list[Json]:
+        """Return all pods as they were at a version of the cluster, without one as they were last heard of."""
         alive: dict[str, Json] = {}
         for what, pod in self.pods:
             if version(pod) <= at and what == "DELETED":
                 alive.pop(pod["metadata"]["name"], None)
             elif version(pod) <= at:
                 alive[pod["metadata"]["name"]] = pod
-        return [
-            (pod["spec"]["containers"][0]["image"], bool(pod["status"].get("containerStatuses", [{}])[0].get("ready")))
-            for pod in alive.values()
-        ]
+        return list(alive.values())
 
 
 def version(found: Json) -> int:
     return int(found["metadata"]["resourceVersion"])
 
 
+def says(pool: Json, words: tuple[str, ...]) -> bool:
+    """Whether a condition of this type, status and reason speaks of the newest spec."""
+    return any(
+        (entry["type"], entry["status"], entry["reason"])[: len(words)] == words
+        for entry in pool.get("status", {}).get("conditions", ())
+        if entry["observedGeneration"] == pool["metadata"]["generation"]
+    )
+
+
 @contextlib.asynccontextmanager
 async def recording(scene: Scene) -> AsyncIterator[Record]:
     record = Record(scene)
     pools = f"/apis/pagoda-kv.io/v1alpha1/namespaces/{scene.namespace}/inferencepools?watch=1"
-    pods = f"/api/v1/namespaces/{scene.namespace}/pods?watch=1&labelSelector={names.PART_LABEL}={names.ENGINE}"
+    pods = f"/api/v1/namespaces/{scene.namespace}/pods?watch=1&labelSelector={PART_LABEL}"
     tasks = [
         asyncio.create_task(record.listen(pools, lambda _, pool: record.pools.append(pool))),
         asyncio.create_task(record.listen(pods, lambda what, pod: record.pods.append((what, pod)))),
@@ -109,9 +164,9 @@ async def recording(scene: Scene) -> AsyncIterator[Record]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def want(scene: Scene, image: str, **cache: Any) -> int:
+async def want(scene: Scene, image: str, **changes: Any) -> int:
     """Edit the pool and return its new generation."""
-    await scene.apply("chat", spec(image, **cache))
+    await scene.apply("chat", spec(image, **changes))
     return int((await scene.pool("chat"))["metadata"]["generation"])
 
 
@@ -136,6 +191,11 @@ async def num_serving(scene: Scene, image: str) -> int:
     return sum(pod["spec"]["containers"][0]["image"] == image for pod in pods)
 
 
+async def until_complete(scene: Scene) -> None:
+    for words in (("Progressing", "False", "Complete"), ("Ready", "True", "Serving"), ("PoolReady", "True", "Proved")):
+        await scene.until("chat", *words)
+
+
 async def test_k9_good_bad_and_edited_rollouts_and_a_rollback_are_told_as_they_are(knowing: Cluster) -> None:
     async with playing(knowing, "rollout") as scene, recording(scene) as record:
         scene.kubelet.images[BAD] = PULL_FAILS
@@ -146,11 +206,13 @@ async def test_k9_good_bad_and_edited_rollouts_and_a_rollback_are_told_as_they_a
         await want(scene, BAD)
         assert "no such image" in await scene.until("chat", "Degraded", "True", "ImagePullBackOff")
         assert (await scene.condition("chat", "Ready"))[:2] == ("False", "RollingOut")
-        assert await num_serving(scene, GOOD) == REPLICAS, "no pod that serves was given up for one that does not"
+        assert await num_serving(scene, GOOD) == REPLICAS[ENGINE], (
+            "no pod that serves was given up for one that does not"
+        )
 
         await want(scene, BETTER)  # in the middle of the bad one
         await scene.until("chat", "Ready", "True", "Serving")
-        assert await num_serving(scene, BETTER) == REPLICAS
+        assert await num_serving(scene, BETTER) == REPLICAS[ENGINE]
 
         await want(scene, BAD)
         await scene.until("chat", "Degraded", "True", "ImagePullBackOff")
@@ -167,6 +229,12 @@ async def test_k9_good_bad_and_edited_rollouts_and_a_rollback_are_told_as_they_a
         await scene.until("chat", "Ready", "True", "Serving")
         assert set(scene.kubelet.ready) == names_before
         assert scene.kubelet.live_generations["chat"] == generation
+
+        await want(scene, BETTER, policy="LeastLoaded", idleSeconds=7)  # the routers alone
+        await until_complete(scene)
+        await want(scene, BETTER, policy="LeastLoaded", node_mebibytes=128, idleSeconds=7)  # memcached alone
+        await until_complete(scene)
+        assert {name for name in scene.kubelet.ready if "-engine-" in name} <= names_before
         await record.check()
 
 
@@ -182,8 +250,9 @@ async def test_k9_operators_that_die_at_random_calls_never_say_more_than_is_true
                 (BAD, "Degraded"),
                 (GOOD, "Ready"),
             ):
-                await want(scene, image)
+                await want(scene, image, policy="LeastLoaded" if image == BETTER else "CacheAware")
                 await scene.until("chat", kind, "True")
+            await until_complete(scene)
         finally:
             killing.cancel()
             await asyncio.gather(killing, return_exceptions=True)
