@@ -1,6 +1,7 @@
 """The operator as the program it is, with the chart's rights: how soon a pool is brought about, and what rest costs."""
 
 import asyncio
+import functools
 import re
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ from e2e.operator.doors import open_doors
 from e2e.operator.played import Scene, eventually, playing
 from e2e.operator.support import operator_identity, running_operator
 from pagoda_operator import names
-from pagoda_operator.kube.kinds import CHILDREN, DEPLOYMENT, POD, POOL
+from pagoda_operator.kube.kinds import CHILDREN, DEPLOYMENT, POD, POOL, Kind
 from pagoda_protocol.metrics import OPERATOR_API_CALLS, OPERATOR_LEADER
 from tests.operator.children.pools import MANAGED, manifest
 from tests.support.program import Program
@@ -19,7 +20,9 @@ from tests.support.program import Program
 Json = dict[str, Any]
 SPEC: Json = {"replicas": 2, "cache": {"ram": {"size": "64Mi"}, "pool": MANAGED}}
 NUM_CHILDREN = 18
-CREATION_SECONDS = 20.0  # ten times the usual; `python -m bench restart` measures it
+# Usual on two cores is 1.2 s, and `python -m bench restart` holds every pool below 2 s on a quiet machine. Here others
+# work too, which may slow one pool down but hardly three; a wait before a pool or between its children slows all.
+CREATION_SECONDS, CREATION_TRIES = 5.0, 3
 IDLE_SECONDS = 60.0
 
 
@@ -33,10 +36,7 @@ async def test_a_pool_is_brought_about_at_once_and_an_idle_minute_writes_nothing
         scene.kubelet.address_of = doors.address_of
         with operator_identity(knowing, scene.namespace) as identity, running_operator(identity, tmp_path) as operator:
             await eventually(lambda: leads(operator))
-            assert await seconds_to_all_children(scene, "first") < CREATION_SECONDS
-            kubectl = scene.cluster.kubectl
-            await asyncio.to_thread(kubectl, "-n", scene.namespace, "delete", "inferencepools.pagoda-kv.io", "--all")
-            await eventually(lambda: is_gone(scene, "first"))
+            assert await least_seconds_to_all_children(scene) < CREATION_SECONDS
 
             await scene.apply("chat", SPEC)
             await scene.until("chat", "Ready", "True")
@@ -50,10 +50,26 @@ async def test_a_pool_is_brought_about_at_once_and_an_idle_minute_writes_nothing
             assert "finalizers" not in pool["metadata"]
             assert "annotations" not in pool["metadata"], "kopf keeps no notes on the user's object"
             assert {entry["manager"] for entry in pool["metadata"]["managedFields"]} == {"user", names.STATUS_MANAGER}
+            assert await writers_of(scene, *CHILDREN) == {names.MANAGER}
+            assert await writers_of(scene, POD) == {names.ANNOTATIONS_MANAGER}
 
 
 async def leads(operator: Program) -> bool:
     return await asyncio.to_thread(operator.metric, OPERATOR_LEADER) == 1
+
+
+async def least_seconds_to_all_children(scene: Scene) -> float:
+    """Return the least of up to three pools, one after another, each of which goes again."""
+    least = float("inf")
+    for number in range(CREATION_TRIES):
+        name = f"try-{number}"
+        least = min(least, await seconds_to_all_children(scene, name))
+        kubectl = scene.cluster.kubectl
+        await asyncio.to_thread(kubectl, "-n", scene.namespace, "delete", "inferencepools.pagoda-kv.io", name)
+        await eventually(functools.partial(is_gone, scene, name))
+        if least < CREATION_SECONDS:
+            break
+    return least
 
 
 async def seconds_to_all_children(scene: Scene, name: str) -> float:
@@ -89,6 +105,14 @@ async def is_gone(scene: Scene, name: str) -> bool:
 async def is_annotated(scene: Scene) -> bool:
     pods, _ = await scene.api.list(POD, scene.namespace, names.selector_text("chat", names.ENGINE))
     return all("pagoda-kv.io/cache-epoch" in pod["metadata"]["annotations"] for pod in pods)
+
+
+async def writers_of(scene: Scene, *kinds: Kind) -> set[str]:
+    """Return which managers of ours have written to objects of these kinds."""
+    lists = await asyncio.gather(*(scene.api.list(kind, scene.namespace, names.POOL_LABEL) for kind in kinds))
+    metadata = [found["metadata"] for objects, _ in lists for found in objects]
+    managers = {entry["manager"] for each in metadata for entry in each["managedFields"]}
+    return {manager for manager in managers if manager.startswith("pagoda")}
 
 
 async def rest(scene: Scene, operator: Program) -> None:
