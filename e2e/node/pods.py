@@ -66,12 +66,16 @@ class RunningPool:
         labels = f"pagoda-kv.io/pool={self.name},pagoda-kv.io/part={part}"
         return list(self.cluster.kubectl_json("get", "pods", "-n", self.namespace, "-l", labels)["items"])
 
+    def staying(self, part: str) -> list[dict[str, Any]]:
+        """Return those pods of a part that are not on their way out."""
+        return [pod for pod in self.pods(part) if "deletionTimestamp" not in pod["metadata"]]
+
     def containers(self, part: str, name: str) -> list[dict[str, Any]]:
-        """Return the status of a container in each of the part's pods."""
-        return [status for pod in self.pods(part) for status in statuses_of(pod) if status["name"] == name]
+        """Return the status of a container in each of the part's pods that stay."""
+        return [status for pod in self.staying(part) for status in statuses_of(pod) if status["name"] == name]
 
     def container(self, part: str, name: str) -> dict[str, Any]:
-        """Return the status of a container of the part's only pod."""
+        """Return the status of a container of the part's only pod that stays."""
         [status] = self.containers(part, name)
         return status
 
@@ -88,7 +92,7 @@ class RunningPool:
 
     def memcached_nodes(self) -> dict[str, str]:
         """Return the state of every memcached node, as the only engine pod's sidecar sees it."""
-        [pod] = self.pods("engine")
+        [pod] = self.staying("engine")
         summary = f"http://{pod['status']['podIP']}:{names.SIDECAR_PORT}/v1/summary"
         with urllib.request.urlopen(summary, timeout=ANSWER_SECONDS) as answer:
             nodes = json.load(answer)["tiers"]["pool"]["nodes"]
