@@ -21,7 +21,7 @@ SPEC: Mapping[str, Any] = {
 }
 CHILDREN = "deployments,statefulsets,services,configmaps,networkpolicies,poddisruptionbudgets,roles,rolebindings"
 PATIENCE_SECONDS = 120.0
-GONE_SECONDS = 60.0
+GONE_SECONDS = 20.0
 QUIET_SECONDS = 10.0
 WRITES = ("apply", "create", "delete", "replace")
 
@@ -94,14 +94,14 @@ def until(holds: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> None:
 
 
 @pytest.fixture(scope="module")
-def scene(knowing: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def scene(collecting: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     folder = tmp_path_factory.mktemp("process")
     with (
-        knowing.namespace("process") as namespace,
-        operator_identity(knowing, namespace) as identity,
+        collecting.namespace("process") as namespace,
+        operator_identity(collecting, namespace) as identity,
         running_operator(identity, folder) as operator,
     ):
-        it = Scene(knowing, namespace, operator)
+        it = Scene(collecting, namespace, operator)
         it.set_spec()
         until(it.is_observed)
         it.settle()

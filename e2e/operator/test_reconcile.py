@@ -23,6 +23,7 @@ Json = dict[str, Any]
 Children = dict[tuple[str, str], Json]
 SPEC: Json = {"replicas": 2, "cache": {"ram": {"size": "64Mi"}, "pool": MANAGED}}
 NUM_CHILDREN = 18
+GONE_SECONDS = 20.0
 
 
 async def children(scene: Scene, pool: str = "chat") -> Children:
@@ -296,9 +297,9 @@ async def test_k14_edits_at_one_time_lose_no_status_and_make_no_storm(knowing: C
         assert len(refused) <= 2 * num_edits, "each edit costs it a try or two"
 
 
-async def test_k12_a_pool_is_gone_in_seconds_with_the_operator_down_and_everything_broken(knowing: Cluster) -> None:
+async def test_k12_a_pool_is_gone_in_seconds_with_the_operator_down_and_everything_broken(collecting: Cluster) -> None:
     """Deletion is the cluster's own matter; nothing of ours has a say in it."""
-    async with playing(knowing, "deletion") as scene:
+    async with playing(collecting, "deletion") as scene:
         broken = {**SPEC, "engine": {"image": "example.com/none:1", "resources": {"limits": {"memory": "2Gi"}}}}
         scene.kubelet.pending = True
         scene.start()
@@ -317,7 +318,7 @@ async def test_k12_a_pool_is_gone_in_seconds_with_the_operator_down_and_everythi
             secrets = await _kubectl(scene, "get", "secrets", "-o", "name")
             return not pods and not secrets.strip() and not await children(scene)
 
-        await eventually(is_gone)
+        await eventually(is_gone, GONE_SECONDS)
 
 
 async def test_a_pool_of_the_same_name_follows_at_once(knowing: Cluster) -> None:
