@@ -35,7 +35,7 @@ def _all_problems(evidence: Evidence) -> list[Problem]:
     found = [*evidence.problems, *(problem for workload in evidence.workloads for problem in workload.problems)]
     of_none = {(area, proofs.FAILED) for area in evidence.without}
     reported = [
-        *proofs.tier_problems(pods, evidence.reports),
+        *proofs.tier_problems(pods, evidence.reports, evidence.live_nodes),
         *proofs.namespace_problems(evidence.engine.newest, evidence.reports),
     ]
     # An engine whose sidecar never answered does not know which tiers there are, and finds that all fail.
@@ -115,7 +115,8 @@ def _progressing(evidence: Evidence) -> Condition:
     if starting:
         return _condition("Progressing", TRUE, "Starting", text)
     why, silent = proofs.unproven(evidence.engine.pods, evidence.reports, evidence.live_generation)
-    if why or (silent and not _was(evidence, "Progressing", FALSE)):
+    former = evidence.before.get("Progressing")
+    if why or (silent and (former is None or former.reason != "Complete")):
         return _condition(
             "Progressing", TRUE, "Proving", f"{len(why) + len(silent)} pods have yet to prove the newest generation"
         )
@@ -153,19 +154,19 @@ def _tiers(kind: str, area: str, evidence: Evidence, problems: Sequence[Problem]
     if area == MEMCACHED and any(problem.area == SIDECAR and problem.reason in _SICK for problem in problems):
         text = "sidecars are not there to reach it; see CacheReady"
         return _condition(kind, UNKNOWN, "SidecarsNotReady", text)
-    silent = [pod.name for pod in engine.pods if not proofs.has_told(pod, evidence.reports)]
-    if engine.is_complete and silent and _was(evidence, kind, TRUE):
-        return evidence.before[kind]
-    if not engine.is_complete or silent or not engine.pods:
-        text = engine.progress() if not engine.is_complete else "pods have not told how their tiers are"
-        return _condition(kind, UNKNOWN, "NotProven", f"{text}; the tiers are known once every pod has proved them")
-    reports = [evidence.reports[pod.name] for pod in engine.pods]
+    if not engine.is_complete:
+        return _condition(kind, UNKNOWN, "NotProven", f"{engine.progress()}; {_ONCE_PROVED}")
+    reports = [evidence.reports[pod.name] for pod in engine.pods if proofs.has_told(pod, evidence.reports)]
     if area == MEMCACHED and any(proofs.follows_others(report, evidence.live_nodes) for report in reports):
         text = "pods follow another list of nodes yet; the newest one reaches them within two minutes"
         return _condition(kind, UNKNOWN, "NotProven", text)
     if not all(proofs.is_of_now(report) for report in reports):
         text = "something has changed, and pods prove their tiers anew"
         return _condition(kind, UNKNOWN, "NotProven", text)
+    if len(reports) < len(engine.pods) and _was(evidence, kind, TRUE):
+        return evidence.before[kind]
+    if len(reports) < len(engine.pods) or not engine.pods:
+        return _condition(kind, UNKNOWN, "NotProven", f"pods have not told how their tiers are; {_ONCE_PROVED}")
     tiers = proofs.tiers_of(engine.pods, evidence.reports, area)
     if not tiers:
         return not_configured
@@ -174,6 +175,7 @@ def _tiers(kind: str, area: str, evidence: Evidence, problems: Sequence[Problem]
     )
 
 
+_ONCE_PROVED = "the tiers are known once every pod has proved them"
 # What keeps a whole sidecar from working, not only tiers of its own.
 _SICK = (proofs.SILENT, "SidecarNotReady", "CrashLoopBackOff", "OOMKilled", "ImagePullBackOff")
 _FIELDS = {SIDECAR: "spec.cache.ram", MEMCACHED: "spec.cache.ram and spec.cache.pool"}

@@ -136,8 +136,8 @@ def quote(message: str) -> str:
 def _pull_advice(manifest: Manifest) -> str:
     """Say what to look at beside an image's name; a pod keeps the pull secrets that it was made with."""
     references = (manifest.get("spec") or {}).get("imagePullSecrets") or ()
-    if references:
-        return f" and the Secrets that the pod pulls with: {', '.join(entry['name'] for entry in references)}"
+    if named := [entry["name"] for entry in references if entry.get("name")]:
+        return f" and the Secrets that the pod pulls with: {', '.join(named)}"
     return (
         "; the pod pulls with no Secret: if its registry wants one, name it in the chart's images.pullSecrets, "
         "and delete the pod then"

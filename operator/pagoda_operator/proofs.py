@@ -60,10 +60,10 @@ def unproven(pods: Sequence[Pod], reports: Reports, live_generation: int | None)
     return why, silent
 
 
-def tier_problems(pods: Sequence[Pod], reports: Reports) -> list[Problem]:
-    """Return what is wrong with tiers in ready pods, by their own words."""
+def tier_problems(pods: Sequence[Pod], reports: Reports, nodes: str | None) -> list[Problem]:
+    """Return what is wrong with tiers in ready pods, by their own words; `nodes` marks the list they have to follow."""
     said = [(pod.name, reports[pod.name]) for pod in pods if pod.name in reports]
-    return [problem for name, report in said for problem in _pod_problems(name, report)]
+    return [problem for name, report in said for problem in _pod_problems(name, report, nodes)]
 
 
 def namespace_problems(pods: Sequence[Pod], reports: Reports) -> list[Problem]:
@@ -88,7 +88,13 @@ def has_told(pod: Pod, reports: Reports) -> bool:
 
 def is_of_now(report: Report) -> bool:
     """Whether the engine's proof is of the tiers as its sidecar has them now, as far as both say."""
-    return ((report.proof or {}).get("state") or None) == ((report.summary or {}).get("state") or None)
+    return is_proof_of(report.summary, report.proof)
+
+
+def is_proof_of(summary: Mapping[str, Any] | None, proof: Mapping[str, Any] | None) -> bool:
+    """Whether `proof` is of the tiers as `summary` has them, as far as both say."""
+    proven, now = (proof or {}).get("state"), (summary or {}).get("state")
+    return None in (proven, now) or proven == now
 
 
 def follows_others(report: Report, nodes: str | None) -> bool:
@@ -121,7 +127,7 @@ def _gap(report: Report, live_generation: int | None) -> str | None:
     return None
 
 
-def _pod_problems(pod: str, report: Report) -> Iterable[Problem]:
+def _pod_problems(pod: str, report: Report, nodes: str | None) -> Iterable[Problem]:
     if report.summary is None:
         yield Problem(SIDECAR, SILENT, f"the sidecar does not answer: {report.sidecar_reason}", pod)
     tiers = (report.summary or {}).get("tiers", {})
@@ -130,10 +136,12 @@ def _pod_problems(pod: str, report: Report) -> Iterable[Problem]:
         state, result = tiers.get(tier, {}), proved.get(tier, "none")
         if state.get("state") == "off":
             yield Problem(area, OFF, f"tier {tier} is off: {state.get('reason') or 'no reason given'}", pod)
-        elif result not in ("ok", "none"):
+        elif result not in ("ok", "none") and is_of_now(report):
             cause = result.removeprefix("failed: ")
             yield Problem(area, FAILED, f"a block's round trip through tier {tier} failed: {cause}", pod)
-        for node, seen in sorted(state.get("nodes", {}).items()):
+        # One that was taken away is down, and nobody's problem.
+        listed = {} if follows_others(report, nodes) else state.get("nodes", {})
+        for node, seen in sorted(listed.items()):
             if seen["state"] == "down":
                 yield Problem(
                     area, NODE_DOWN, f"memcached node {node} is down: {seen.get('reason') or 'no answer'}", pod

@@ -5,6 +5,7 @@ import secrets
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
+from pagoda_protocol.marks import mark_of
 from pagoda_protocol.tier import tier_pb2 as pb
 from pagoda_sidecar.arena.slots.grants import Holder
 from pagoda_sidecar.hints import Head
@@ -24,8 +25,16 @@ class Attachment:
     has_handed_over: bool = False
     last_report: int = 0
     hit_ratio: float | None = None  # as the engine said last
-    state: str = ""  # the mark of what it was told last of the tiers
+    state: str = ""
+    """The mark of all that it was told of the tiers, as the engine has it once it has read that."""
+    _told: bytes = b""
     _replies: OrderedDict[str, pb.ReserveReply] = field(default_factory=OrderedDict)
+
+    def tell(self, event: bytes) -> None:
+        """Take in what the engine is told; the same once more is nothing new, to it neither."""
+        if event != self._told:
+            self._told = event
+            self.state = mark_of(self.state.encode() + event)
 
     @property
     def holder(self) -> Holder:

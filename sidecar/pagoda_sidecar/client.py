@@ -107,7 +107,7 @@ class TierClient:
 
     @property
     def state(self) -> str:
-        """The mark of all that the sidecar said last of its tiers; empty while none is attached."""
+        """The mark of all that the sidecar has said of its tiers; empty while none is attached."""
         return self._connection.state
 
     @property

@@ -268,7 +268,8 @@ class Connection:
     def _changed(self, event: bytes) -> None:
         if event != self._last_event:
             self._last_event = event
-            self.state = mark_of(event) if event else ""
+            # Of all that was said since the attach, so that what comes again is another state; as `Attachment.tell`
+            self.state = mark_of(self.state.encode() + event) if event else ""
             self._on_change()
 
     def _ping(self, stub: TierStub) -> None:

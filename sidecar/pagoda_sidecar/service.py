@@ -11,7 +11,6 @@ from typing import Any, NoReturn, TypeAlias
 import grpc
 from grpc.aio import ServicerContext
 
-from pagoda_protocol.marks import mark_of
 from pagoda_protocol.tier import tier_pb2 as pb
 from pagoda_protocol.tier.tier_pb2_grpc import TierServicer
 from pagoda_sidecar import requests
@@ -48,7 +47,7 @@ class TierService(TierServicer):
             while not attachment.is_ended:
                 attachment.changed.clear()
                 event = self._sidecar.describe(attachment)
-                attachment.state = mark_of(event.SerializeToString(deterministic=True))
+                attachment.tell(event.SerializeToString(deterministic=True))
                 await context.write(event)
                 await attachment.changed.wait()
         finally:

@@ -157,6 +157,14 @@ def test_the_state_is_what_the_engine_was_told_last() -> None:
             wait_until(lambda: told()["tiers"]["pool"]["list"] == nodes_mark(["mc-1"]), what="the other list")
             wait_until(lambda: client.state == told()["state"] != first, what="another state")
             assert first_list == nodes_mark(["mc-0"])
+            states = {first, client.state}
+            for name in ("mc-0", "mc-1"):  # what comes again is another state all the same
+                (sidecar.folder / "settings" / "pool-nodes.json").write_text(json.dumps(
+                    {"nodes": [{"name": name, "address": f"127.0.0.1:{port}"}]}
+                ))  # fmt: skip
+                wait_until(lambda name=name: told()["tiers"]["pool"]["list"] == nodes_mark([name]), what="the list")
+                wait_until(lambda: client.state == told()["state"] not in states, what="another state")
+                states.add(client.state)
         wait_until(lambda: told()["state"] is None, what="the end of the engine")
         with client_of(sidecar) as client:
             wait_until(lambda: client.state != "", what="another attachment")

@@ -114,8 +114,8 @@ class Prover:
         self._scope = scope
         self._proofs = proofs
         self._has_generated = False
-        self._results: Mapping[str, str] = dict.fromkeys(TIERS, NONE)
-        self._state = ""  # of what all of them are results
+        # The results by tier, and the state of which all of them are: one value, so that nobody reads halves of two
+        self._proof: tuple[Mapping[str, str], str] = (dict.fromkeys(TIERS, NONE), "")
         self._changed = threading.Event()
         self._is_stopping = False
         self._thread: threading.Thread | None = None
@@ -124,7 +124,8 @@ class Prover:
 
     def describe(self) -> dict[str, Any]:
         """Return the proof as `/ready` shows it."""
-        return {"generated": self._has_generated, "tiers": dict(self._results), "state": self._state}
+        results, state = self._proof
+        return {"generated": self._has_generated, "tiers": dict(results), "state": state}
 
     def prove(self) -> None:
         """Generate a token and try every tier once.
@@ -183,7 +184,11 @@ class Prover:
     def _work(self, client: ProofClient) -> None:
         waits, is_broken = backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS), False
         while not self._is_stopping:
-            failed = TIERS if is_broken else tuple(tier for tier in TIERS if self._results[tier] not in (OK, NONE))
+            failed = (
+                TIERS
+                if is_broken
+                else tuple(tier for tier, result in self._proof[0].items() if result not in (OK, NONE))
+            )
             has_changed = self._changed.wait(next(waits) if failed else None)
             self._changed.clear()
             if self._is_stopping:
@@ -199,7 +204,8 @@ class Prover:
 
     def _try(self, client: ProofClient, due: Collection[str], deadline: Deadline) -> None:
         """Try the tiers that are `due` and configured."""
-        state, results = client.state, dict(self._results)
+        state, former = client.state, self._proof
+        results = dict(former[0])
         for tier in TIERS:
             if client.tiers is not None and tier not in client.tiers:
                 results[tier] = NONE
@@ -208,9 +214,7 @@ class Prover:
                 results[tier] = f"failed: {reason[:_MAX_REASON]}" if reason else OK
                 self._proofs.add(tier=tier, result="failed" if reason else OK)
                 self._tell(tier, results[tier])
-        self._results = results
-        if due is TIERS:  # after the results, so that nobody takes older ones for those of this state
-            self._state = state
+        self._proof = (results, state if due is TIERS else former[1])
 
     def _prove_tier(self, client: ProofClient, tier: str, seconds: float) -> str:
         """Send a new block through `tier`; return what is wrong with it, if anything."""
@@ -225,7 +229,7 @@ class Prover:
             trip.clean_up()
 
     def _tell(self, tier: str, result: str) -> None:
-        former = self._results[tier]
+        former = self._proof[0][tier]
         if (former == OK) != (result == OK):
             level = logging.INFO if result == OK else logging.WARNING
             _log.log(level, "tier proven %s", fields(tier=tier, result=result))

@@ -119,18 +119,24 @@ class Annotator:
             "annotations": dict(wanted),
         }
         manifest = {"apiVersion": POD.api_version, "kind": POD.kind, "metadata": metadata}
-        self._epochs[pod.uid] = wanted.get(CACHE_EPOCH)
         with self._fleet.being_written(pod.uid):
-            if pod.written.keys() <= wanted.keys():
-                version = await self._api.apply_for_version(POD, manifest, manager=ANNOTATIONS_MANAGER)
-                self._fleet.pod_annotated(pod, version, wanted)
-            else:  # what we take away stays if it is another manager's too
-                came = (await self._api.apply(POD, manifest, manager=ANNOTATIONS_MANAGER))["metadata"]
-                self._fleet.pod_annotated(pod, came["resourceVersion"], came.get("annotations") or {})
+            version, written = await self._apply(manifest, wanted, pod.written)
+            if self._fleet.has_seen(pod.uid, pod.resource_version):
+                self._epochs[pod.uid] = wanted.get(CACHE_EPOCH)
+                self._fleet.pod_annotated(pod, version, written)
         self._instruments.writes.add(outcome="written")
 
+    async def _apply(
+        self, manifest: dict[str, Any], wanted: Annotations, before: Annotations
+    ) -> tuple[str, Annotations]:
+        """Return the version and the annotations that came of it."""
+        if before.keys() <= wanted.keys():
+            return await self._api.apply_for_version(POD, manifest, manager=ANNOTATIONS_MANAGER), wanted
+        # What we take away stays if it is another manager's too.
+        came = (await self._api.apply(POD, manifest, manager=ANNOTATIONS_MANAGER))["metadata"]
+        return came["resourceVersion"], came.get("annotations") or {}
+
     def _failed(self, error: KubeError, pod: EnginePod, level: int) -> None:
-        self._epochs.pop(pod.uid, None)
         self._instruments.writes.add(outcome=error.code)
         self._instruments.waiting.set(len(self._turns))  # what the pod says next lines it up again
         _log.log(level, "annotations not written: %s %s", error, fields(namespace=pod.namespace, pod=pod.name))

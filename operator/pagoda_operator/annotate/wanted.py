@@ -16,6 +16,7 @@ from pagoda_protocol.annotations import (
 )
 
 Annotations = Mapping[str, str]
+_MAX_RATE_DIGITS = 4  # of a permille; anybody may have written more, and Python reads no number of any length
 
 
 class _Hit(NamedTuple):
@@ -91,4 +92,4 @@ def _distance(before: _Hit, after: _Hit) -> int:
 
 def _rate_steps(annotations: Annotations) -> int:
     rate = annotations.get(HIT_RATE_PERMILLE, "0")
-    return int(rate) // HIT_RATE_STEP if rate.isdecimal() else 0
+    return int(rate) // HIT_RATE_STEP if rate.isdecimal() and len(rate) <= _MAX_RATE_DIGITS else 0

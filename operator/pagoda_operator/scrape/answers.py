@@ -213,8 +213,10 @@ def _hex_or_none(document: Mapping[str, Any], key: str, length: int | None, path
 
 
 def _mark(document: Mapping[str, Any], key: str, path: str = "") -> str | None:
-    """Return a mark; None: it says nothing of that, as pods of former releases do."""
-    return _hex_or_none(document, key, 16, path) if document.get(key) else None
+    """Return a mark, empty where there is nothing to mark; None: pods of former releases say nothing of it."""
+    if key not in document:
+        return None
+    return _hex_or_none(document, key, 16, path) if document[key] else ""
 
 
 def one_line(text: str) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from pagoda_operator.names import ENGINE_PORT, SIDECAR_PORT
+from pagoda_operator.proofs import is_proof_of
 from pagoda_operator.scrape.answers import (
     MAX_ANSWER_BYTES,
     AnswerError,
@@ -48,7 +49,7 @@ async def look_at(pod: EnginePod, ports: Ports, known: EngineAnswer | None = Non
     if known is None:
         return Answers(*await asyncio.gather(engine(), sidecar))
     said = await sidecar
-    is_news = isinstance(said, SidecarAnswer) and said.summary["state"] != (known.proof or {}).get("state")
+    is_news = isinstance(said, SidecarAnswer) and not is_proof_of(said.summary, known.proof)
     return Answers(await engine() if is_news else known, said)
 
 

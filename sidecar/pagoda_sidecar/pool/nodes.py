@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _MAX_PORT = 65535
-_MAX_NAME = 253  # characters, as Kubernetes has it
+_MAX_NAME = 260  # characters: a host's name, which may end in a dot, and its port
 
 
 @dataclass(frozen=True)

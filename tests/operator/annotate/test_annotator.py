@@ -228,6 +228,35 @@ async def test_what_another_manager_keeps_on_a_pod_is_known_to_be_there_still() 
         assert await here.written(31.0) == [{HIT_RATE_PERMILLE: "800"}]  # it is tried again in due time
 
 
+@story
+async def test_an_epoch_whose_write_was_overtaken_by_another_change_is_written_at_once_all_the_same() -> None:
+    async with world() as here:
+        here.show()
+        here.say()
+        await here.written()
+        here.say(epochs={"device": None, "ram": "cd" * 16, "disk": None})
+        begun = len(here.server.applied)
+        while len(here.server.applied) == begun:  # noqa: ASYNC110 - the very moment in which the write is under way
+            await asyncio.sleep(0)
+        annotations = here.server.pods["chat-engine-6f-0"]["metadata"]["annotations"]
+        other = here.server.put(engine_pod(0, version=9, ready=False, annotations=annotations))
+        assert here.fleet.put_off("uid-chat-0", "9", lambda: other)  # comes before the refusal of our write
+        (written,) = await here.written(1.0)
+        assert written[CACHE_EPOCH] == f"containerd://e1/{'cd' * 16}"
+
+
+@pytest.mark.parametrize("rate", ["9" * 5000, "²", "-1", "x"])
+@story
+async def test_whatever_somebody_writes_into_a_rate_is_put_right(rate: str) -> None:
+    async with world() as here:
+        here.show()
+        here.say()
+        await here.written()
+        here.show(version=9, annotations={HIT_RATE_PERMILLE: rate})
+        (written,) = await here.written(31.0)
+        assert written[HIT_RATE_PERMILLE] == "800"
+
+
 @pytest.mark.parametrize("error", [ConflictError("x"), GoneError("x"), RefusedError("x")])
 @story
 async def test_k13_a_refused_write_is_counted_by_reason_and_holds_up_nobody(error: KubeError) -> None:

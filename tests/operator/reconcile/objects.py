@@ -108,8 +108,8 @@ def said(*, ram: str = "ok", disk: str = "none", pool: str = "none", **changes: 
         tier: {"state": "none" if result == "none" else "on", "reason": "", **({"nodes": {}} if tier == "pool" else {})}
         for tier, result in tiers.items()
     }
-    summary = {"namespace": "ab" * 32, "hit_ratio": None, "tiers": states, **changes.pop("summary", {})}
-    return Said(**{"proof": {"generated": True, "tiers": tiers}, "summary": summary, **changes})
+    summary = {"namespace": "ab" * 32, "hit_ratio": None, "tiers": states, "state": "now", **changes.pop("summary", {})}
+    return Said(**{"proof": {"generated": True, "tiers": tiers, "state": "now"}, "summary": summary, **changes})
 
 
 def evidence(**changes: Any) -> Evidence:

@@ -39,10 +39,19 @@ def nothing_yet(part: str) -> Any:
     return workload(part, desired=2, seen=False)
 
 
-def follower(nodes: str) -> Said:
-    """Return the words of a pod that follows a list of nodes."""
+def follower(nodes: str, down: str = "") -> Said:
+    """Return the words of a pod that follows a list of nodes, of which one may be down."""
     tiers = dict((said(pool="ok").summary or {})["tiers"])
-    return said(pool="ok", summary={"tiers": tiers | {"pool": tiers["pool"] | {"list": nodes}}})
+    seen = {down: {"state": "down", "reason": "refused"}} if down else {}
+    return said(pool="ok", summary={"tiers": tiers | {"pool": tiers["pool"] | {"list": nodes, "nodes": seen}}})
+
+
+MUTE = Said(ready=None, generation=None, reason="silent", summary=said(pool="ok").summary)
+ALL_WELL = {
+    kind: Condition(kind, *short.split(), "as it was")
+    for kind, short in {"Ready": "True Serving", "Progressing": "False Complete", "CacheReady": "True Proved",
+                        "PoolReady": "True Proved"}.items()
+}  # fmt: skip
 
 
 CASES: dict[str, tuple[Evidence, dict[str, str]]] = {
@@ -157,8 +166,38 @@ CASES: dict[str, tuple[Evidence, dict[str, str]]] = {
         {"CacheReady": "True NotConfigured", "PoolReady": "True NotConfigured"},
     ),
     "a proof is of the tiers before something changed": (
-        evidence(reports={"e-0": said(pool="ok"), "e-1": said(pool="ok", summary={"state": "2"})}),
+        evidence(reports={"e-0": said(pool="ok"), "e-1": said(pool="ok", summary={"state": "later"})}),
         {"CacheReady": "Unknown NotProven", "PoolReady": "Unknown NotProven"},
+    ),
+    "a proof failed before something changed": (
+        evidence(reports={"e-0": said(), "e-1": said(ram="failed: the sidecar is away", summary={"state": "later"})}),
+        {"CacheReady": "Unknown NotProven", "PoolReady": "Unknown NotProven"},
+    ),
+    "an engine of a former release does not say of what its proof is": (
+        evidence(reports={"e-0": said(), "e-1": said(proof=said().proof and {
+            "generated": True, "tiers": {"ram": "ok", "disk": "none", "pool": "none"}})}),
+        {},
+    ),
+    "a node was taken away, and a pod follows the former list": (
+        evidence(reports={"e-0": follower("new"), "e-1": follower("old", down="m-3")}, live_nodes="new"),
+        {"CacheReady": "True Proved", "PoolReady": "Unknown NotProven"},
+    ),
+    "the pool was taken away, and a pod follows its nodes yet": (
+        evidence(reports={"e-0": follower("old", down="m-0"), "e-1": said()}, live_nodes="none",
+                 without=frozenset({"memcached"})),
+        {"CacheReady": "True Proved", "PoolReady": "True NotConfigured"},
+    ),
+    "an engine is silent, and another's proof is of before": (
+        evidence(reports={"e-0": said(pool="ok", summary={"state": "later"}), "e-1": MUTE}, before=ALL_WELL),
+        {"CacheReady": "Unknown NotProven", "PoolReady": "Unknown NotProven"},
+    ),
+    "an engine is silent, and another follows the former list": (
+        evidence(reports={"e-0": follower("old"), "e-1": MUTE}, before=ALL_WELL, live_nodes="new"),
+        {"CacheReady": "True Proved", "PoolReady": "Unknown NotProven"},
+    ),
+    "pods that crashed before are ready, and have said nothing yet": (
+        evidence(reports={}, before={"Progressing": Condition("Progressing", "False", "PodsNotReady", "")}),
+        {"Ready": "False NotProven", "Progressing": "True Proving", **UNTOLD},
     ),
     "a pod follows another list of nodes": (
         evidence(reports={"e-0": follower("new"), "e-1": follower("old")}, live_nodes="new"),

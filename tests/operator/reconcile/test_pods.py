@@ -140,6 +140,7 @@ def test_an_injected_container_is_told_too() -> None:
     ("references", "advice"),
     [
         ([{"name": "registry"}, {"name": "mirror"}], " and the Secrets that the pod pulls with: registry, mirror"),
+        ([{}, {"name": "registry"}], " and the Secrets that the pod pulls with: registry"),
         (
             None,
             "; the pod pulls with no Secret: if its registry wants one, name it in the chart's images.pullSecrets, "

@@ -40,8 +40,16 @@ def test_pods_of_a_former_release_say_no_marks() -> None:
     assert answer.proof is not None
     assert answer.proof["state"] is None
     tiers = with_tier("pool", {"state": "on", "reason": "", "nodes": {}})
-    said = read_summary(200, as_bytes({**summary(tiers=tiers), "state": None})).summary
-    assert (said["state"], said["tiers"]["pool"]["list"]) == (None, None)
+    said = read_summary(200, as_bytes({key: value for key, value in summary(tiers=tiers).items() if key != "state"}))
+    assert (said.summary["state"], said.summary["tiers"]["pool"]["list"]) == (None, None)
+
+
+@pytest.mark.parametrize("nothing", ["", None])
+def test_a_mark_of_nothing_is_not_the_same_as_none(nothing: str | None) -> None:
+    assert read_summary(200, as_bytes(summary(state=nothing))).summary["state"] == ""
+    answer = read_ready(200, as_bytes(ready(proof=READY["proof"] | {"state": nothing})))
+    assert answer.proof is not None
+    assert answer.proof["state"] == ""
 
 
 @pytest.mark.parametrize("status", [200, 503])
