@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 from pagoda_cli.machine import Machine
 from pagoda_cli.plan import num_managed_nodes
-from pagoda_protocol.pool.quantities import MEBI, format_bytes
+from pagoda_protocol.pool.quantities import MEBI, format_bytes, short_bytes
 from pagoda_protocol.pool.spec import InferencePool, ManagedPool
 
 ARENA_SLACK_BYTES = 16 * MEBI
 """What a volume holds beside the arena (as the operator's sizeLimit)."""
 
+_KV_MEMORY = "spec.engine.kvCache.memory"
 _MEMORY_LIMIT = "spec.engine.resources.limits.memory"
 
 
@@ -42,9 +43,10 @@ def arena_bytes(pool: InferencePool) -> int:
 def memory_needs(pool: InferencePool, has_memcached: bool) -> list[Need]:
     """Return what the pool's programs need here."""
     limit = pool.engine.resources.memory_bytes
-    if pool.engine.resources.num_gpus:  # the limit then leaves out the KV cache, which here is in this memory
-        limit += pool.engine.kv_cache.memory_bytes
     needs = [Need(_plural("engine", pool.replicas), pool.replicas, "spec.replicas", limit, _MEMORY_LIMIT)]
+    if pool.engine.resources.num_gpus:  # the limit then leaves out the KV cache, which here is in this memory
+        kv_bytes = pool.engine.kv_cache.memory_bytes
+        needs.append(Need(_plural("KV cache", pool.replicas), pool.replicas, "spec.replicas", kv_bytes, _KV_MEMORY))
     if pool.cache.ram_bytes:
         needs.append(
             Need(
@@ -73,7 +75,7 @@ def memory_problems(pool: InferencePool, machine: Machine) -> list[str]:
     if available is None or total <= available:
         return []
     sums = " + ".join(f"{need.count} {need.noun} × {format_bytes(need.each_bytes)}" for need in needs)
-    what = f"{sums} = {_short(total)} of memory, more than the {_short(available)} that {words}"
+    what = f"{sums} = {short_bytes(total)} of memory, more than the {short_bytes(available)} that {words}"
     return [f"{needs[0].each_path}: {what}; lower {_or(_paths(needs))}"]
 
 
@@ -88,10 +90,3 @@ def _paths(needs: list[Need]) -> list[str]:
 
 def _or(words: list[str]) -> str:
     return " or ".join(([", ".join(words[:-1])] if len(words) > 1 else []) + words[-1:])
-
-
-def _short(num_bytes: int) -> str:
-    for unit, power in (("Gi", 3), ("Mi", 2)):
-        if num_bytes >= 1024**power:
-            return f"{num_bytes / 1024**power:.1f}{unit}"
-    return str(num_bytes)

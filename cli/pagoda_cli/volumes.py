@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pagoda_cli.problems import RefusedError
-from pagoda_protocol.pool.quantities import MEBI, format_bytes
+from pagoda_protocol.pool.quantities import short_bytes
 
 PREFIX = "pagoda-"
 SOCKET_NAME = "tier.sock"
@@ -34,7 +34,7 @@ def room_problem(base: Path, free_bytes: int, needed_bytes: int) -> str | None:
     """Return what is wrong if `base` has no room for all volumes."""
     if needed_bytes <= free_bytes:
         return None
-    what = f"{format_bytes(needed_bytes)} of volumes do not fit into {base}, which has {free_bytes // MEBI}Mi free"
+    what = f"the RAM tiers' files need {short_bytes(needed_bytes)} of {base}, which has {short_bytes(free_bytes)} free"
     return f"spec.cache.ram.size: {what}; lower it or spec.replicas, or set TMPDIR to a folder with more room"
 
 

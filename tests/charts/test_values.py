@@ -2,6 +2,7 @@
 
 import json
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import yaml
 
 from charts import generate
+from pagoda_protocol.pool.spec import parse_pool
 
 CHART = generate.CHART
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
@@ -84,3 +86,15 @@ def test_the_pages_about_the_charts_link_to_pages_that_are_there() -> None:
     for page in (CHART / "README.md", generate.CHARTS / "pagoda-crds" / "README.md", *docs.glob("*.md")):
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+# Bytes of KV of one token of the model that our own manifests use: keys and values of 30 layers and 3 heads of 64 fp32.
+TOKEN_BYTES = 2 * 30 * 3 * 64 * 4
+
+
+def test_the_pool_in_the_notes_has_room_for_a_request_of_full_length() -> None:
+    notes = (CHART / "templates" / "NOTES.txt").read_text("utf-8")
+    manifest = textwrap.dedent(notes.partition("<<YAML\n")[2].partition("  YAML\n")[0])
+    pool = parse_pool(yaml.safe_load(manifest))
+    assert pool.engine.kv_cache.memory_bytes >= pool.engine.limits.max_model_tokens * TOKEN_BYTES
+    assert pool.engine.resources.memory_bytes >= pool.engine.kv_cache.memory_bytes + 1024**3

@@ -132,7 +132,8 @@ def test_volumes_that_do_not_fit_anywhere_are_found_before() -> None:
     assert room_problem(Path("/tmp"), 64 * 1024**2, 64 * 1024**2) is None
     problem = room_problem(Path("/tmp"), 64 * 1024**2 - 1, 64 * 1024**2)
     assert problem is not None
-    assert problem.startswith("spec.cache.ram.size: 64Mi of volumes do not fit into /tmp, which has 63Mi free; lower")
+    said = "spec.cache.ram.size: the RAM tiers' files need 64.0Mi of /tmp, which has 64.0Mi free; lower"
+    assert problem.startswith(said)
 
 
 def test_free_ports_are_different_free_and_below_the_outgoing_ones() -> None:

@@ -97,6 +97,9 @@ CODES: Mapping[str, Code] = {
     "PGD028": Code(_E, "a pool's spec is refused",
         "The operator finds the spec wrong and leaves the children as they are.",
         "Change the fields that are named."),
+    "PGD029": Code(_W, "a Secret to pull images with is missing in a pool's namespace",
+        "Nodes pull the images of that namespace's pools without it, which a private registry refuses.",
+        "Create it there, as for the operator (docs/install.md), and delete the pods that already wait for an image."),
     "PGD030": Code(_E, "no node has a resource that a pool asks for",
         "Engine pods ask for GPUs, and no node offers any: the device plugin is missing, or there are no such nodes. "
         "With a cluster autoscaler nodes may still come.",

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pagoda_cli.doctor import names
-from pagoda_cli.doctor.installation import account_of, in_words, lease_of, needed_rights
+from pagoda_cli.doctor.installation import account_of, in_words, lease_of, needed_rights, pull_secrets
 from pagoda_cli.doctor.reading import CallError, Reading, quoted
 from pagoda_cli.doctor.secrets import needed_secrets
 from pagoda_cli.doctor.snapshot import (
@@ -63,7 +63,7 @@ def collect(reading: Reading, namespace: str | None, now: datetime.datetime) -> 
         ),
         budgets=_everywhere(reading, places, "/apis/policy/v1", "poddisruptionbudgets"),
         warnings=_everywhere(reading, places, "/api/v1", "events", fields="type=Warning") or (),
-        secrets=dict(_secrets(reading, pools)),
+        secrets=dict(_secrets(reading, pools, operators or ())),
         answers=answers,
         num_not_asked=num_not_asked,
         unread=tuple(dict.fromkeys(reading.unread)),
@@ -134,8 +134,12 @@ def _namespaces(reading: Reading, places: Sequence[str]) -> "Iterable[tuple[str,
             yield place, dict(namespace["metadata"].get("labels") or {})
 
 
-def _secrets(reading: Reading, pools: Manifests) -> "Iterable[tuple[tuple[str, str], frozenset[str] | None]]":
-    for namespace, name in sorted({(need.namespace, need.name) for pool in pools for need in needed_secrets(pool)}):
+def _secrets(
+    reading: Reading, pools: Manifests, operators: Manifests
+) -> "Iterable[tuple[tuple[str, str], frozenset[str] | None]]":
+    needed = {(need.namespace, need.name) for pool in pools for need in needed_secrets(pool)}
+    pulling = {(place, name) for place in set(map(namespace_of, pools)) for name in pull_secrets(operators, place)}
+    for namespace, name in sorted(needed | pulling):
         path = f"/api/v1/namespaces/{quoted(namespace)}/secrets/{quoted(name)}"
         secret, is_read = reading.one(path, f"secrets in namespace {namespace}")
         if is_read:

@@ -28,6 +28,13 @@ def lease_of(operator: Manifest) -> tuple[str, str]:
     return flags.get("--lease-namespace", namespace_of(operator)), flags.get("--lease-name", name_of(operator))
 
 
+def pull_secrets(operators: Iterable[Manifest], namespace: str) -> tuple[str, ...]:
+    """Return the names of the Secrets with which pods of pools in a namespace are to pull their images."""
+    serving = [operator for operator in operators if serves(operator, namespace)]
+    found = [value for operator in serving for flag, value in _flags(operator) if flag == "--image-pull-secret"]
+    return tuple(dict.fromkeys(found))
+
+
 def _flags(operator: Manifest) -> "Iterable[tuple[str, str]]":
     for container in operator["spec"]["template"]["spec"]["containers"]:
         for argument in container.get("args") or ():

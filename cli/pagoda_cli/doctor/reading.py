@@ -5,6 +5,7 @@ all together end with the deadline that they share. What may not or cannot be re
 """
 
 import json
+import os
 import urllib.parse
 from collections.abc import Mapping
 from pathlib import Path
@@ -104,6 +105,9 @@ def connect(kubeconfig: Path | None, context: str | None) -> KubeServer:
     Raises:
         ClusterError: none is named, or the kubeconfig cannot be read.
     """
+    named = [str(kubeconfig)] if kubeconfig is not None else os.environ.get("KUBECONFIG", "").split(os.pathsep)
+    if any(named) and not any(path and Path(path).exists() for path in named):
+        raise ClusterError(f"there is no kubeconfig {' or '.join(filter(None, named))}")
     try:
         client = kubernetes_config.new_client_from_config(
             config_file=None if kubeconfig is None else str(kubeconfig), context=context, persist_config=False

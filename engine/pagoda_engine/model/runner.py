@@ -214,16 +214,21 @@ class TorchModelRunner:
         progress("warm-up", 1.0)
 
 
+def _in_mebi(num_bytes: int) -> str:
+    return f"{-(-num_bytes // 2**20)}Mi"
+
+
 def _num_pages(kv_memory_bytes: int, page_bytes: int, block_tokens: int, max_model_tokens: int | None) -> int:
     num_pages = kv_memory_bytes // page_bytes
     if num_pages < 1:
         raise CapacityError(
-            f"kvCache.memory: {kv_memory_bytes} bytes hold no block of {block_tokens} tokens ({page_bytes} bytes)"
+            f"spec.engine.kvCache.memory: {kv_memory_bytes} bytes hold no block of {block_tokens} tokens; "
+            f"one has {page_bytes} bytes"
         )
     if max_model_tokens is not None and num_pages * block_tokens < max_model_tokens:
         needed = -(-max_model_tokens // block_tokens) * page_bytes
         raise CapacityError(
-            f"kvCache.memory: {kv_memory_bytes} bytes hold {num_pages * block_tokens} tokens; "
-            f"maxModelTokens {max_model_tokens} needs {needed} bytes"
+            f"spec.engine.kvCache.memory: {_in_mebi(kv_memory_bytes)} holds {num_pages * block_tokens} tokens of this "
+            f"model; give {_in_mebi(needed)}, or lower spec.engine.limits.maxModelTokens from {max_model_tokens}"
         )
     return num_pages

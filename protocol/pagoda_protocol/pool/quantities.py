@@ -64,6 +64,14 @@ def format_bytes(num_bytes: int) -> str:
     return str(num_bytes)
 
 
+def short_bytes(num_bytes: int) -> str:
+    """Write a size for people, with one digit after the point: `3.5Gi`."""
+    for unit, power in (("Gi", 3), ("Mi", 2)):
+        if num_bytes >= 1024**power:
+            return f"{num_bytes / 1024**power:.1f}{unit}"
+    return str(num_bytes)
+
+
 def _split(value: object, form: str) -> tuple[Fraction, str]:
     match = _QUANTITY.fullmatch(str(value)) if isinstance(value, (int, str)) else None
     if match is None:

@@ -27,6 +27,13 @@ from tests.cli.doctor.healthy import (
 Change = Callable[[Snapshot], Snapshot]
 
 
+def pulling(deployment: dict[str, Any]) -> dict[str, Any]:
+    """An operator whose pools' pods are to pull with a Secret."""
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    container["args"].append("--image-pull-secret=registry")
+    return deployment
+
+
 def has(**fields: Any) -> Change:
     return lambda good: replace(good, **fields)
 
@@ -209,6 +216,8 @@ TABLE: list[tuple[str, str, Change]] = [
     ("PGD023", "lacks username, auth", has(secrets={("shop", MEMCACHED_SECRET): frozenset({"password"})})),
     ("PGD024", "get secrets in namespace shop", has(
         unread=(Unread("get secrets in namespace shop", "forbidden", True),))),
+    ("PGD029", "named by images.pullSecrets", lambda good: replace(
+        good, operators=[pulling(operator())], secrets={**good.secrets, ("shop", "registry"): None})),
     ("PGD025", "storageClassName is fast; the cluster has slow", has(
         storage_classes=({"kind": "StorageClass", "metadata": {"name": "slow"}},))),
     ("PGD026", "does not own it", first("deployments", lambda it: it["metadata"].pop("ownerReferences"))),

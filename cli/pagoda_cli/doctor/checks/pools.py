@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from pagoda_cli.doctor import names
 from pagoda_cli.doctor.finding import Finding, Place, place_of
+from pagoda_cli.doctor.installation import pull_secrets
 from pagoda_cli.doctor.secrets import needed_secrets
 from pagoda_cli.doctor.snapshot import (
     Manifest,
@@ -22,6 +23,7 @@ _SETTLE_SECONDS = 60.0  # a change is looked at within seconds; a minute is no c
 
 def check_pools(snapshot: Snapshot) -> Iterable[Finding]:
     """Find what is wrong with pools and with what they need besides pods."""
+    yield from _pull_secrets(snapshot)
     for pool in snapshot.pools:
         yield from _status(snapshot, pool)
         yield from _secrets(snapshot, pool)
@@ -64,6 +66,14 @@ def _secrets(snapshot: Snapshot, pool: Manifest) -> Iterable[Finding]:
             yield Finding("PGD022", place, f"{whose}, it is not there")
         elif missing := [key for key in need.keys if key not in keys]:
             yield Finding("PGD023", place, f"{whose}, it lacks {', '.join(missing)}")
+
+
+def _pull_secrets(snapshot: Snapshot) -> Iterable[Finding]:
+    for namespace in sorted(set(map(namespace_of, snapshot.pools))):
+        for name in pull_secrets(snapshot.operators or (), namespace):
+            if snapshot.secrets.get((namespace, name), frozenset()) is None:
+                text = "named by images.pullSecrets of the operator's chart, it is not there"
+                yield Finding("PGD029", Place("Secret", name, namespace), text)
 
 
 def _storage(snapshot: Snapshot, pool: Manifest, spec: InferencePool) -> Iterable[Finding]:
