@@ -149,10 +149,10 @@ def test_a_kubeconfig_that_the_client_stumbles_over_is_said(
 
 
 def test_no_kubeconfig_and_an_unknown_context_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ClusterError, match="there is no kubeconfig .*absent"):
+    with pytest.raises(ClusterError, match=r"there is no kubeconfig .*absent"):
         connect(tmp_path / "absent", None)
     monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'gone'}:{tmp_path / 'away'}")
-    with pytest.raises(ClusterError, match="there is no kubeconfig .*gone or .*away"):
+    with pytest.raises(ClusterError, match=r"there is no kubeconfig .*gone or .*away"):
         connect(None, None)
     with pytest.raises(ClusterError, match="other"):
         connect(kubeconfig(tmp_path, "http://127.0.0.1:1"), "other")
