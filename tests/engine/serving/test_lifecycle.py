@@ -84,7 +84,7 @@ async def test_while_loading_health_is_200_and_the_rest_says_why_not() -> None:
 async def test_ready_tells_the_generation_of_the_live_settings_and_what_was_proven(server: Server) -> None:
     async with server.http.get(f"{server.url}/ready") as answer:
         tiers = {"ram": "none", "disk": "none", "pool": "none"}
-        proof = {"generated": True, "tiers": tiers}
+        proof = {"generated": True, "tiers": tiers, "state": ""}
         assert (answer.status, await answer.json()) == (200, {"status": "ready", "generation": 7, "proof": proof})
 
 
