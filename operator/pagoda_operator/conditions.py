@@ -146,9 +146,8 @@ def _tiers(kind: str, area: str, evidence: Evidence, problems: Sequence[Problem]
     engine, nodes = evidence.engine, evidence.memcached if area == MEMCACHED else None
     if of_area:
         return _condition(kind, FALSE, of_area[0].reason, tell(of_area))
-    not_configured = _condition(kind, TRUE, "NotConfigured", f"the spec asks for none; set {_FIELDS[area]} to have it")
     if area in evidence.without:
-        return not_configured
+        return _not_configured(kind, area)
     if nodes is not None and not nodes.is_complete:
         return _condition(kind, FALSE, "NodesNotReady", nodes.progress())
     if area == MEMCACHED and any(problem.area == SIDECAR and problem.reason in _SICK for problem in problems):
@@ -156,6 +155,12 @@ def _tiers(kind: str, area: str, evidence: Evidence, problems: Sequence[Problem]
         return _condition(kind, UNKNOWN, "SidecarsNotReady", text)
     if not engine.is_complete:
         return _condition(kind, UNKNOWN, "NotProven", f"{engine.progress()}; {_ONCE_PROVED}")
+    return _proved(kind, area, evidence)
+
+
+def _proved(kind: str, area: str, evidence: Evidence) -> Condition:
+    """Tell of the tiers of `area` by what the pods have proved, all of which are there."""
+    engine = evidence.engine
     reports = [evidence.reports[pod.name] for pod in engine.pods if proofs.has_told(pod, evidence.reports)]
     if area == MEMCACHED and any(proofs.follows_others(report, evidence.live_nodes) for report in reports):
         text = "pods follow another list of nodes yet; the newest one reaches them within two minutes"
@@ -169,10 +174,14 @@ def _tiers(kind: str, area: str, evidence: Evidence, problems: Sequence[Problem]
         return _condition(kind, UNKNOWN, "NotProven", f"pods have not told how their tiers are; {_ONCE_PROVED}")
     tiers = proofs.tiers_of(engine.pods, evidence.reports, area)
     if not tiers:
-        return not_configured
+        return _not_configured(kind, area)
     return _condition(
         kind, TRUE, "Proved", f"a block went through {' and '.join(tiers)} in every pod and came back equal"
     )
+
+
+def _not_configured(kind: str, area: str) -> Condition:
+    return _condition(kind, TRUE, "NotConfigured", f"the spec asks for none; set {_FIELDS[area]} to have it")
 
 
 _ONCE_PROVED = "the tiers are known once every pod has proved them"
