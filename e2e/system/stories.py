@@ -15,7 +15,7 @@ from tests.support.pods import Pods
 
 _Result = TypeVar("_Result")
 
-_MAX_TELLINGS = 5
+_MAX_TELLINGS = 8  # a load may lose its race against computing, on a busy machine five times in a row
 
 
 class NotSeen(Exception):
