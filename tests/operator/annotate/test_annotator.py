@@ -75,6 +75,12 @@ class World:
         answers = Answers(read_ready(200, as_bytes(ready())), read_summary(200, as_bytes(summary(**changes))))
         self.fleet.take(f"uid-chat-{number}", make_report(answers, container, self.clock()))
 
+    async def annotate(self) -> None:
+        """Have the first pod seen, heard and written."""
+        self.show()
+        self.say()
+        await self.written()
+
     async def written(self, seconds: float = 0.01) -> list[dict[str, Any]]:
         """Let time pass; return the annotations of each write of that time."""
         begin = len(self.server.applied)
@@ -119,9 +125,7 @@ async def test_a_pod_gets_its_annotations_when_it_has_said_something() -> None:
 @story
 async def test_nothing_is_written_when_nothing_changed() -> None:
     async with world() as here:
-        here.show()
-        here.say()
-        await here.written()
+        await here.annotate()
         for number in range(20):
             here.say(hit_ratio=0.8 + 0.001 * number)
             assert await here.written(60.0) == []
@@ -144,9 +148,7 @@ async def test_a_pod_is_written_once_in_thirty_seconds_and_then_with_what_is_new
 @story
 async def test_a_new_epoch_is_written_at_once() -> None:
     async with world() as here:
-        here.show()
-        here.say()
-        await here.written()
+        await here.annotate()
         here.say(epochs={"device": None, "ram": "cd" * 16, "disk": None})
         (written,) = await here.written(0.1)
         assert written[CACHE_EPOCH] == f"containerd://e1/{'cd' * 16}"
@@ -171,9 +173,7 @@ async def test_an_engine_that_was_replaced_after_it_was_asked_is_not_annotated_a
 @story
 async def test_what_somebody_else_removed_is_written_again_in_due_time() -> None:
     async with world() as here:
-        here.show()
-        here.say()
-        await here.written()
+        await here.annotate()
         here.show(version=9, annotations={CACHE_EPOCH: EPOCH})
         assert await here.written() == []
         (written,) = await here.written(31.0)
@@ -209,9 +209,7 @@ async def test_a_hundred_pods_are_written_twenty_a_second() -> None:
 @story
 async def test_a_pod_without_an_arena_loses_what_was_written_of_it() -> None:
     async with world() as here:
-        here.show()
-        here.say()
-        await here.written()
+        await here.annotate()
         here.say(epochs={"device": None, "ram": None, "disk": None}, hits=[])
         assert await here.written(0.1) == [{HIT_RATE_PERMILLE: "800"}]
 
@@ -220,9 +218,7 @@ async def test_a_pod_without_an_arena_loses_what_was_written_of_it() -> None:
 async def test_what_another_manager_keeps_on_a_pod_is_known_to_be_there_still() -> None:
     async with world() as here:
         here.server.of_others = {CACHE_EPOCH: "another's"}
-        here.show()
-        here.say()
-        await here.written()
+        await here.annotate()
         here.say(epochs={"device": None, "ram": None, "disk": None}, hits=[])
         assert await here.written(0.1) == [{HIT_RATE_PERMILLE: "800"}]
         assert await here.written(31.0) == [{HIT_RATE_PERMILLE: "800"}]  # it is tried again in due time
@@ -231,9 +227,7 @@ async def test_what_another_manager_keeps_on_a_pod_is_known_to_be_there_still() 
 @story
 async def test_an_epoch_whose_write_was_overtaken_by_another_change_is_written_at_once_all_the_same() -> None:
     async with world() as here:
-        here.show()
-        here.say()
-        await here.written()
+        await here.annotate()
         here.say(epochs={"device": None, "ram": "cd" * 16, "disk": None})
         begun = len(here.server.applied)
         while len(here.server.applied) == begun:  # noqa: ASYNC110 - the very moment in which the write is under way
@@ -249,9 +243,7 @@ async def test_an_epoch_whose_write_was_overtaken_by_another_change_is_written_a
 @story
 async def test_whatever_somebody_writes_into_a_rate_is_put_right(rate: str) -> None:
     async with world() as here:
-        here.show()
-        here.say()
-        await here.written()
+        await here.annotate()
         here.show(version=9, annotations={HIT_RATE_PERMILLE: rate})
         (written,) = await here.written(31.0)
         assert written[HIT_RATE_PERMILLE] == "800"

@@ -2,23 +2,17 @@
 
 import copy
 import json
-from typing import Any
 
 import pytest
 
-from pagoda_operator import names
-from pagoda_operator.kube.api import Api
 from pagoda_operator.kube.errors import FailedError, UnreachableError
 from pagoda_operator.kube.transport import Answer, Request
-from pagoda_operator.pool_gauges import PoolGauges
-from pagoda_operator.reconcile import CONFLICT_SECONDS, LEAVING_SECONDS, UNREADY_SECONDS, Reconciler
+from pagoda_operator.reconcile import CONFLICT_SECONDS, LEAVING_SECONDS, UNREADY_SECONDS
 from pagoda_protocol.marks import nodes_mark
-from pagoda_runtime.metrics import Metrics
-from tests.operator.children.pools import IMAGES, MANAGED, PEERS
+from tests.operator.children.pools import MANAGED
 from tests.operator.reconcile.objects import Said, said
-from tests.operator.reconcile.story import NAMESPACE, POOL, SPEC, Clock, Cluster, Fleet, Json, Refusing, Story
+from tests.operator.reconcile.story import NAMESPACE, POOL, SPEC, Json, Refusing, Story
 from tests.support.api_server import MemoryApiServer, answer_of
-from tests.support.kube_faults import Dying, Killed
 
 
 @pytest.fixture
@@ -360,46 +354,3 @@ async def test_conditions_are_shown_as_metrics_until_the_pool_is_gone(story: Sto
     del story.cluster.objects["pagoda-kv.io/v1alpha1", "inferencepools", NAMESPACE, POOL]
     await story.reconcile()
     assert "pagoda_pool_condition{" not in story.metrics.exposition().decode()
-
-
-def without_times(cluster: Cluster) -> Json:
-    """Return all objects but for what differs from run to run: uids, versions, random keys, times."""
-    made = {}
-    for key, found in cluster.objects.items():
-        if key[1] == "events":
-            continue
-        text = json.dumps({k: v for k, v in found.items() if k != "data" or key[1] != "secrets"})
-        uid = cluster.named("inferencepools", POOL)["metadata"]["uid"]
-        copied = json.loads(text.replace(uid, "UID").replace(uid[:8], "UID"))
-        for field in ("uid", "resourceVersion"):
-            copied["metadata"].pop(field)
-        copied["metadata"].get("annotations", {}).pop(names.APPLIED_ANNOTATION, None)
-        template = copied.get("spec", {}).get("template", {}).get("metadata", copied["metadata"])
-        template.get("annotations", {}).pop("pagoda-kv.io/template", None)
-        made[str(key).replace(uid[:8], "UID")] = copied
-    return made
-
-
-async def brought_about(cluster: Cluster, *transports: Any) -> None:
-    """Run one operator after the other, each until it dies or all is done."""
-    for transport in (*transports, cluster):
-        reconciler = Reconciler(Api(transport), IMAGES, PEERS, Fleet(), PoolGauges(Metrics()), Clock())
-        try:
-            while await reconciler.reconcile(NAMESPACE, POOL) is not None:
-                cluster.run_controllers()
-        except Killed:
-            continue
-
-
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-async def test_an_operator_that_dies_at_any_call_is_followed_by_one_that_gets_to_the_same_state(after: bool) -> None:
-    smooth = Cluster()
-    smooth.pool(SPEC)
-    counter = Dying(smooth)
-    await brought_about(smooth, counter)
-    assert counter.num_requests > 40
-    for at in range(counter.num_requests):
-        cluster = Cluster()
-        cluster.pool(SPEC)
-        await brought_about(cluster, Dying(cluster, at=at, after=after))
-        assert without_times(cluster) == without_times(smooth), f"killed at call {at}"
