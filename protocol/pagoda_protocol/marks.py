@@ -14,6 +14,11 @@ def mark_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:_DIGITS]
 
 
+def next_mark(former: str, data: bytes) -> str:
+    """Return the mark of all that `former` marks and some bytes after it: what comes again gets another one."""
+    return mark_of(former.encode() + data)
+
+
 def nodes_mark(names: Iterable[str]) -> str:
     """Return the mark of a list of memcached nodes, by name and in whatever order."""
     return mark_of("\n".join(sorted(names)).encode())

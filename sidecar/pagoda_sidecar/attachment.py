@@ -5,7 +5,7 @@ import secrets
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from pagoda_protocol.marks import mark_of
+from pagoda_protocol.marks import next_mark
 from pagoda_protocol.tier import tier_pb2 as pb
 from pagoda_sidecar.arena.slots.grants import Holder
 from pagoda_sidecar.hints import Head
@@ -34,7 +34,7 @@ class Attachment:
         """Take in what the engine is told; the same once more is nothing new, to it neither."""
         if event != self._told:
             self._told = event
-            self.state = mark_of(self.state.encode() + event)
+            self.state = next_mark(self.state, event)
 
     @property
     def holder(self) -> Holder:

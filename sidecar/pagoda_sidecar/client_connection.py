@@ -24,7 +24,7 @@ import grpc
 
 from pagoda_protocol.addresses import self_test_address
 from pagoda_protocol.digests import DIGEST_VERSION
-from pagoda_protocol.marks import mark_of
+from pagoda_protocol.marks import next_mark
 from pagoda_protocol.tier import PROTOCOL_VERSION, SOCKET_NAME
 from pagoda_protocol.tier import tier_pb2 as pb
 from pagoda_protocol.tier.tier_pb2_grpc import TierStub
@@ -268,8 +268,7 @@ class Connection:
     def _changed(self, event: bytes) -> None:
         if event != self._last_event:
             self._last_event = event
-            # Of all that was said since the attach, so that what comes again is another state; as `Attachment.tell`
-            self.state = mark_of(self.state.encode() + event) if event else ""
+            self.state = next_mark(self.state, event) if event else ""  # as `Attachment.tell`
             self._on_change()
 
     def _ping(self, stub: TierStub) -> None:
