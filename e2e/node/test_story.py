@@ -86,7 +86,10 @@ def pool(installed: NodeCluster, namespace: str, tmp_path_factory: pytest.TempPa
 
 
 def test_engines_are_scheduled_by_the_gpus_that_nodes_have(installed: NodeCluster, namespace: str) -> None:
-    """Two are advertised: three are waited for, with the scheduler's words in the status, two are found."""
+    """Two are advertised: three are waited for, with the scheduler's words in the status, two are found.
+
+    The pool claims no packages (above), so its engine ends at once, and the status says with which words.
+    """
     room = {"status": {"capacity": {"nvidia.com/gpu": "2"}}}
     installed.kubectl("patch", "node", NODE_NAME, "--subresource=status", "--type=merge", "-p", json.dumps(room))
     until(lambda: "nvidia.com/gpu" in _allocatable(installed), "GPUs on the node", 30, lambda: "")
@@ -106,6 +109,8 @@ def test_engines_are_scheduled_by_the_gpus_that_nodes_have(installed: NodeCluste
     enough = {"spec": {"engine": {"resources": {"limits": {"nvidia.com/gpu": 2}}}}}
     installed.kubectl("patch", "pgp", "gpu", "-n", namespace, "--type=merge", "-p", json.dumps(enough))
     until(lambda: NODE_NAME in [_node_of(pod) for pod in pool.pods("engine")], "a node", 60, pool.explain)
+    why = "exit code 1: ModuleNotFoundError: No module named"
+    until(lambda: why in pool.condition("Degraded")["message"], "its container's last words", 60, pool.explain)
     installed.kubectl("delete", "pgp", "gpu", "-n", namespace, "--timeout=60s")
     until(lambda: not pool.pods("engine") and not pool.pods("router"), "no pods", 120, pool.explain)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from pagoda_operator.compare import TEMPLATE_ANNOTATION, Manifest
 from pagoda_operator.names import ENGINE, MEMCACHED, ROUTER
+from pagoda_runtime.logs import last_words
 
 SPEC, SIDECAR = "spec", "sidecar"  # areas of problems beside the parts
 
@@ -122,7 +123,7 @@ def _crash(name: str, container: Mapping[str, Any]) -> tuple[str, str] | None:
         return None
     if last.get("reason") == "OOMKilled":
         return "OOMKilled", f"container {name} was killed for memory; {_MEMORY_ADVICE.get(name, 'raise its limit')}"
-    said = f": {quote(last['message'])}" if last.get("message") else ""
+    said = f": {words}" if (words := quote(last_words(last.get("message") or ""))) else ""
     what = f"container {name} crashed, last with exit code {last['exitCode']}{said}"
     return "CrashLoopBackOff", f"{what}; see its log (kubectl logs -c {name} --previous)"
 

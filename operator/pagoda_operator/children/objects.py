@@ -80,6 +80,8 @@ def container(
         **_environment(command),
         "resources": size.resources(),
         "volumeMounts": [place.mount() for place in places],
+        # Its last words then stand in the pod's status, and from there in the pool's.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},

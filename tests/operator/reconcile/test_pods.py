@@ -90,6 +90,22 @@ def test_a_crash_is_told_in_the_same_words_while_the_kubelet_waits_tries_and_fai
     assert len({problem("engine", pod("p", ready=False, containers={"engine": state})) for state in states}) == 1
 
 
+def test_a_crash_is_told_with_the_last_words_of_its_log_which_are_the_same_at_each_try() -> None:
+    logs = [
+        f"2026-11-30T17:0{minute}:00.000Z INFO engine[p] listening\n"
+        f"2026-11-30T17:0{minute}:01.000Z ERROR engine[p] cannot start: --model-path /m: no such file\n"
+        for minute in range(2)
+    ]
+    states = [waiting("CrashLoopBackOff", exitCode=1, message=log) for log in logs]
+    [text] = {problem("engine", pod("p", ready=False, containers={"engine": state})).text for state in states}
+    assert "exit code 1: cannot start: --model-path /m: no such file; see its log" in text
+
+
+def test_a_crash_that_its_log_does_not_explain_is_told_without_it() -> None:
+    killed = waiting("CrashLoopBackOff", exitCode=137, message="2026-11-30T17:00:00.000Z INFO engine[p] progress 31%")
+    assert "exit code 137; see its log" in problem("engine", pod("p", ready=False, containers={"engine": killed})).text
+
+
 @pytest.mark.parametrize(
     "state",
     [
