@@ -1,7 +1,8 @@
 """Keeps one part running: starts it, waits until it is ready, starts it again when it ends.
 
 STARTING ──ready──► READY ──ends──► WAITING ──backoff──► STARTING
-    └── ends, or is not ready in time: WAITING; at the third time without ever having been ready: FAILED
+    └── ends, or is not ready in time: WAITING; at the third time without ever having been ready, or at once
+        where its status says that it never will be: FAILED
 any ──stop──► STOPPED
 """
 
@@ -19,6 +20,7 @@ from pagoda_cli.problems import StartupFailedError
 from pagoda_cli.process import Process
 from pagoda_cli.progress import parse_progress
 from pagoda_runtime.deadlines import Deadline, backoff
+from pagoda_runtime.stop import CANNOT_START
 
 MAX_FAILED_STARTS = 3
 _LAST_LINES = 15
@@ -75,14 +77,15 @@ class Keeper:
         """Keep the part running until cancelled, which leaves its process to `stop`.
 
         Raises:
-            StartupFailedError: it ended too often before it was ever ready.
+            StartupFailedError: it will never be ready, or ended too often before it was.
         """
         was_ever_ready = False
         waits = self._waits()
         while True:
-            ready_seconds, end = await self._live()
+            ready_seconds, code = await self._live()
+            end = self._end(code)
             was_ever_ready = was_ever_ready or ready_seconds is not None
-            if not was_ever_ready and self.num_starts >= MAX_FAILED_STARTS:
+            if not was_ever_ready and (code == CANNOT_START or self.num_starts >= MAX_FAILED_STARTS):
                 self._change(State.FAILED, end)
                 raise StartupFailedError(self._obituary(end))
             if ready_seconds is not None and ready_seconds >= self._pace.stable_seconds:
@@ -104,8 +107,11 @@ class Keeper:
         if self.process is not None:
             self.process.kill()
 
-    async def _live(self) -> tuple[float | None, str]:
-        """Live one life of the process; return how many seconds it was ready (None: never) and how it ended."""
+    async def _live(self) -> tuple[float | None, int | None]:
+        """Live one life of the process; return how many seconds it was ready and its exit status.
+
+        None instead: it was never ready; it had to be ended, since it was not ready in time.
+        """
         self.num_starts += 1
         self._last_lines.clear()
         started = time.monotonic()
@@ -116,13 +122,13 @@ class Keeper:
             if not exited.done():
                 await self.process.stop(self._pace.kill_seconds)
                 await exited
-                return None, f"was not ready in {self.part.startup_seconds:.0f} s"
-            return None, _end(exited.result())
+                return None, None
+            return None, exited.result()
         ready = time.monotonic()
         address = f"{self._host}:{self.part.port}"
         self._change(State.READY, f"ready on {address} after {ready - started:.1f} s")
         code = await exited
-        return time.monotonic() - ready, _end(code)
+        return time.monotonic() - ready, code
 
     async def _until_ready(self, exited: "asyncio.Future[int]") -> bool:
         deadline = Deadline(self.part.startup_seconds)
@@ -146,11 +152,13 @@ class Keeper:
 
     def _obituary(self, end: str) -> list[str]:
         part = self.part
-        lines = [f"{part.title}: {end}, for the {MAX_FAILED_STARTS}rd time, and was never ready"]
+        again = f", for the {MAX_FAILED_STARTS}rd time" if self.num_starts == MAX_FAILED_STARTS else ""
+        lines = [f"{part.title}: {end}{again}, and was never ready"]
         if self._last_lines:
             lines += ["its last lines:", *(f"{part.title} │ {line}" for line in self._last_lines)]
         return [*lines, f"its command: {' '.join(part.command.argv)}"]
 
-
-def _end(code: int) -> str:
-    return f"ended with status {code}" if code >= 0 else f"was killed by signal {-code}"
+    def _end(self, code: int | None) -> str:
+        if code is None:
+            return f"was not ready in {self.part.startup_seconds:.0f} s"
+        return f"ended with status {code}" if code >= 0 else f"was killed by signal {-code}"

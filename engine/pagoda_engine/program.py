@@ -17,7 +17,7 @@ from pagoda_engine.arguments import Arguments
 from pagoda_engine.model.errors import ModelError
 from pagoda_engine.model.location import locate
 from pagoda_engine.serving.drain import Drainer
-from pagoda_engine.serving.errors import StartError
+from pagoda_engine.serving.errors import StartError, UnservableError
 from pagoda_engine.serving.gate import Gate
 from pagoda_engine.serving.keys import Keys
 from pagoda_engine.serving.live import Live
@@ -28,7 +28,7 @@ from pagoda_protocol.addresses import SELF_TEST_ADDRESS, self_test_address
 from pagoda_protocol.tier import LOCK_NAME
 from pagoda_runtime import logs
 from pagoda_runtime.metrics import Metrics
-from pagoda_runtime.stop import stop_on_signals
+from pagoda_runtime.stop import CANNOT_START, stop_on_signals
 from pagoda_runtime.web import PortTakenError, serving
 from pagoda_sidecar.client import is_free
 
@@ -43,13 +43,16 @@ _CUT_SECONDS = 2.0
 
 
 def run(arguments: Arguments) -> int:
-    """Serve until told to stop; return the exit status: 0, or 1 when the engine could not start or broke."""
+    """Serve until told to stop; return the exit status.
+
+    That is 0, or 1 when the engine could not start or broke, or `CANNOT_START` when it never will.
+    """
     logs.configure("engine", arguments.name)
     try:
         return asyncio.run(Program(arguments).run())
     except (StartError, PortTakenError) as error:
         _log.error("cannot start: %s", error)
-        return 1
+        return CANNOT_START if isinstance(error, UnservableError) else 1
 
 
 class Program:
@@ -147,7 +150,7 @@ def _check_places(arguments: Arguments) -> None:
     try:
         locate(package=arguments.model_package, path=arguments.model_path)
     except ModelError as error:
-        raise StartError(str(error)) from error
+        raise UnservableError(str(error)) from error
     volume = arguments.volume
     if volume is None:
         return

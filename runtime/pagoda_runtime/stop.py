@@ -1,10 +1,16 @@
-"""Graceful stop: SIGTERM and SIGINT set an event once; a second signal ends the process at once."""
+"""How a program ends.
+
+Graceful stop: SIGTERM and SIGINT set an event once; a second signal ends the process at once.
+"""
 
 import asyncio
 import contextlib
 import os
 import signal
 from collections.abc import Iterator
+
+# The exit status of a program that was told what cannot work: another start ends the same. EX_CONFIG in sysexits.h.
+CANNOT_START = 78
 
 
 @contextlib.contextmanager

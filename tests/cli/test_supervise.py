@@ -21,6 +21,7 @@ from pagoda_cli.ports import LOOPBACK, free_ports
 from pagoda_cli.problems import StartupFailedError
 from pagoda_cli.supervise import Stop, Supervisor
 from pagoda_protocol.pool.arguments import Command
+from pagoda_runtime.stop import CANNOT_START
 
 DEADLINE_SECONDS = 30.0
 HURRY = Pace(probe_seconds=0.02, first_backoff_seconds=0.05, max_backoff_seconds=0.2, kill_seconds=0.2)
@@ -125,6 +126,14 @@ async def test_a_part_that_never_starts_is_told_of_with_its_last_lines_and_every
     assert failure.value.lines[0] == "engine chat-0: ended with status 3, for the 3rd time, and was never ready"
     assert "engine chat-0 │ no weights" in failure.value.lines
     assert not any(is_alive(pid) for pid in world.pids())
+
+
+async def test_a_part_that_says_that_it_never_will_start_is_not_tried_again() -> None:
+    world = World((Kind.ENGINE, "chat-0", BROKEN.replace("3", str(CANNOT_START))))
+    with pytest.raises(StartupFailedError) as failure:
+        await world.run()
+    assert failure.value.lines[0] == "engine chat-0: ended with status 78, and was never ready"
+    assert world.supervisor.keepers[0].num_starts == 1
 
 
 async def test_a_program_that_is_not_there_is_a_failed_start_with_the_reason() -> None:

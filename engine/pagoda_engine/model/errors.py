@@ -21,7 +21,7 @@ class UnsupportedModelError(ModelError):
 
 
 class DeviceError(ModelError):
-    """The device that was asked for is not there."""
+    """The device that was asked for is not there, or has no room now."""
 
 
 class CapacityError(ModelError):

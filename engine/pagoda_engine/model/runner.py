@@ -60,8 +60,8 @@ class TorchModelRunner:
         """Load everything and compute a first step, so that no request pays for it.
 
         Raises:
-            DeviceError: there is no such device.
-            CapacityError: the KV memory holds no block, or not `max_model_tokens` tokens; or the GPU does not hold it.
+            DeviceError: there is no such device, or it does not hold the KV memory.
+            CapacityError: the KV memory holds no block, or not `max_model_tokens` tokens.
             UnsupportedModelError: a dtype, mode or codec that does not go together; more tokens than the model was
                 made for.
             CodecError: the codec does not work here as it does elsewhere.
@@ -116,7 +116,7 @@ class TorchModelRunner:
             self._warm_up(progress)
         except torch.OutOfMemoryError as error:
             text = "the GPU does not hold kvCache.memory beside the weights and what a step needs: lower it"
-            raise CapacityError(f"{text} ({error})") from error
+            raise DeviceError(f"{text} ({error})") from error
 
     # ---- ModelRunner ----
 

@@ -10,6 +10,7 @@ ApiError
 └── UnavailableError         503, ours and temporary: starting or draining
 
 StartError is for the person who started the engine: it cannot serve, and the message says what would be right.
+└── UnservableError          the same at every try
 """
 
 from typing import Any, ClassVar
@@ -17,6 +18,10 @@ from typing import Any, ClassVar
 
 class StartError(Exception):
     """The engine cannot start as it was told to."""
+
+
+class UnservableError(StartError):
+    """The model cannot be served as it was asked for, however often that is tried."""
 
 
 class ApiError(Exception):

@@ -16,13 +16,13 @@ from pagoda_engine.arguments import Arguments
 from pagoda_engine.core.engine import Engine
 from pagoda_engine.core.settings import EngineSettings
 from pagoda_engine.model.checkpoint import open_checkpoint
-from pagoda_engine.model.errors import ModelError
+from pagoda_engine.model.errors import DeviceError, ModelError
 from pagoda_engine.model.interface import ModelFacts
 from pagoda_engine.model.location import locate
 from pagoda_engine.model.runner import TorchModelRunner
 from pagoda_engine.serving.auth import Callers
 from pagoda_engine.serving.coverage import Coverage
-from pagoda_engine.serving.errors import StartError
+from pagoda_engine.serving.errors import StartError, UnservableError
 from pagoda_engine.serving.keys import Keys
 from pagoda_engine.serving.language import ModelLanguage
 from pagoda_engine.serving.live import Live
@@ -69,12 +69,15 @@ def load(arguments: Arguments, keys: Keys, live: Live, metrics: Metrics, progres
     """Load the model, attach the tiers and start the engine.
 
     Raises:
-        StartError: the model cannot be served as it was asked for, does not work, or the volume is not to be used.
+        UnservableError: the model cannot be served as it was asked for.
+        StartError: it does not work, or the device or the volume is not to be used.
     """
     try:
         return _load(arguments, keys, live, metrics, progress)
-    except (ModelError, TextError, LockHeldError, OSError) as error:
+    except (DeviceError, LockHeldError, OSError) as error:
         raise StartError(str(error)) from error
+    except (ModelError, TextError) as error:
+        raise UnservableError(str(error)) from error
 
 
 def _load(arguments: Arguments, keys: Keys, live: Live, metrics: Metrics, progress: Progress) -> Loaded:

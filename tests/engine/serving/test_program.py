@@ -15,12 +15,13 @@ import torch
 
 from pagoda_engine.arguments import build_parser, parse
 from pagoda_engine.program import Program
-from pagoda_engine.serving.errors import StartError
+from pagoda_engine.serving.errors import StartError, UnservableError
 from pagoda_engine.serving.keys import Keys
 from pagoda_engine.serving.live import Live
 from pagoda_engine.serving.loading import load
 from pagoda_engine.serving.progress import ProgressLog
 from pagoda_runtime.metrics import Metrics
+from pagoda_runtime.stop import CANNOT_START
 from tests.engine.serving.conftest import write_secrets
 from tests.support.checkpoints import tiny_checkpoint
 
@@ -104,21 +105,43 @@ def test_what_cannot_work_is_said_before_anything_heavy_is_imported(folder: Path
     assert "digest: cannot be read" in log
 
 
+def test_the_exit_status_tells_what_no_other_start_could_mend(folder: Path) -> None:
+    process = start(arguments(folder, model_path="/nowhere"))
+    _, log = process.communicate(timeout=20)
+    assert process.returncode == CANNOT_START
+    assert "/nowhere" in log
+
+
 def test_a_process_that_hashes_differently_does_not_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pagoda_engine.program.self_test_address", lambda: bytes(32))
     with pytest.raises(StartError, match="block addresses come out wrong"):
         Program(parse(arguments(folder)))
 
 
-def loaded_on(device: str, folder: Path) -> None:
+def loaded_on(device: str, folder: Path, **changes: str) -> None:
     keys = Keys(folder / "secret", None)
-    load(parse(arguments(folder, device=device)), keys, Live(None), Metrics(), lambda stage, share: None)
+    load(parse(arguments(folder, device=device, **changes)), keys, Live(None), Metrics(), lambda stage, share: None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"kv_memory_bytes": "1"}, r"kvCache\.memory: 1 bytes hold no block"),
+        ({"max_model_tokens": "1000000000"}, "kvCache.memory"),
+    ],
+)
+def test_what_the_model_cannot_be_served_with_is_said_with_the_field(
+    folder: Path, changes: dict[str, str], says: str
+) -> None:
+    with pytest.raises(UnservableError, match=says):
+        loaded_on("cpu", folder, **changes)
 
 
 def test_a_gpu_that_is_not_there_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(StartError, match="a GPU was asked for and torch can use none here"):
+    with pytest.raises(StartError, match="a GPU was asked for and torch can use none here") as raised:
         loaded_on("cuda", folder)
+    assert not isinstance(raised.value, UnservableError)
 
 
 def test_a_gpu_that_is_too_small_is_said_with_the_field_to_lower(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,8 +149,11 @@ def test_a_gpu_that_is_too_small_is_said_with_the_field_to_lower(folder: Path, m
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 40.00 GiB")
 
     monkeypatch.setattr("pagoda_engine.model.runner.PagedKV", full)
-    with pytest.raises(StartError, match=r"kvCache\.memory beside the weights .* lower it .*Tried to allocate"):
+    with pytest.raises(
+        StartError, match=r"kvCache\.memory beside the weights .* lower it .*Tried to allocate"
+    ) as raised:
         loaded_on("cpu", folder)
+    assert not isinstance(raised.value, UnservableError), "another process may be about to leave the GPU"
 
 
 def test_progress_is_told_in_tenths(caplog: pytest.LogCaptureFixture) -> None:
