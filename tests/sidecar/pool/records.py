@@ -18,7 +18,7 @@ CANARY = 0xC5
 # For tests in which no deadline should pass, however busy the machine.
 PATIENT = PoolSettings(connect_seconds=10.0, operation_seconds=10.0, retry_seconds=0.1, max_retry_seconds=0.4)
 # Short, so that one deadline can be told from two, and long enough for a busy machine.
-FAST = PoolSettings(connect_seconds=0.4, operation_seconds=0.4, retry_seconds=0.1, max_retry_seconds=0.4)
+FAST = PoolSettings(connect_seconds=1.0, operation_seconds=1.0, retry_seconds=0.1, max_retry_seconds=0.4)
 
 Record = tuple[RecordHeader, memoryview]
 

@@ -9,13 +9,23 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.sidecar.pool.records import FAST, counts, fetch_all, named, operations, pool_over, records, store_all
+from tests.sidecar.pool.records import (
+    FAST,
+    PATIENT,
+    counts,
+    fetch_all,
+    named,
+    operations,
+    pool_over,
+    records,
+    store_all,
+)
 from tests.support.memcached import free_port, needs_memcached, running_memcached
 
 pytestmark = needs_memcached
 
 _DEADLINE = FAST.operation_seconds
-_NOTHING = 0.2  # seconds, on a machine that has other things to do
+_NOTHING = 0.5  # seconds, on a machine that has other things to do
 _RECOVERY_SECONDS = 5.0
 
 
@@ -99,7 +109,7 @@ async def test_a_stopped_node_costs_everybody_one_deadline_once_and_then_nothing
             for _ in range(5):
                 assert await _timed(fetch_all(pool, stored)) < _NOTHING
                 assert await _timed(pool.probe(addresses)) < _NOTHING
-                await asyncio.sleep(0.15)  # pings come and go, unnoticed
+                await asyncio.sleep(0.4)  # pings come and go, unnoticed
             outcomes = operations(metrics, "fetch")
             assert {"hit", "timeout", "breaker"} <= set(outcomes) <= {"hit", "timeout", "breaker", "busy"}
             assert sum(outcomes.values()) == 13 * 40
@@ -142,7 +152,7 @@ async def test_a_full_node_evicts_and_goes_on() -> None:
     """K5: ten times the memory is written; what is left is right, what is gone is a miss."""
     stored = records(160, 1_000_000)
     with running_memcached(memory_mib=16, item_limit="1m") as node:
-        async with pool_over([node], FAST) as (pool, metrics):
+        async with pool_over([node], PATIENT) as (pool, metrics):
             assert all(await store_all(pool, stored))
             found = await fetch_all(pool, stored)
             assert 1 <= len(found) <= 20
@@ -155,7 +165,7 @@ async def test_a_full_node_evicts_and_goes_on() -> None:
 async def test_a_node_that_may_not_evict_refuses_and_stays_usable() -> None:
     stored = records(40, 1_000_000)
     with running_memcached(memory_mib=16, item_limit="2m", arguments=["-M"]) as node:
-        async with pool_over([node], FAST) as (pool, metrics):
+        async with pool_over([node], PATIENT) as (pool, metrics):
             accepted = [index for index, good in enumerate(await store_all(pool, stored)) if good]
             assert 1 <= len(accepted) < 40
             assert operations(metrics, "store") == {"stored": len(accepted), "full": 40 - len(accepted)}
@@ -166,7 +176,7 @@ async def test_a_node_that_may_not_evict_refuses_and_stays_usable() -> None:
 async def test_a_restarted_node_is_used_again_without_a_failure() -> None:
     stored = records(5)
     with running_memcached() as node:
-        async with pool_over([node], FAST) as (pool, metrics):
+        async with pool_over([node], PATIENT) as (pool, metrics):
             assert all(await store_all(pool, stored))
             node.restart()
             assert await fetch_all(pool, stored) == []
@@ -178,7 +188,7 @@ async def test_a_restarted_node_is_used_again_without_a_failure() -> None:
 async def test_a_node_that_was_away_for_long_is_found_again_under_its_new_address() -> None:
     stored = records(5)
     with running_memcached() as node:
-        async with pool_over([node], FAST) as (pool, metrics):
+        async with pool_over([node], PATIENT) as (pool, metrics):
             assert all(await store_all(pool, stored))
             node.kill()
             assert await fetch_all(pool, stored) == []

@@ -10,6 +10,7 @@ from pagoda_sidecar.pool import PoolSettings
 from tests.sidecar.pool.peers import SETTINGS, liar, slow_road, speaking
 from tests.sidecar.pool.records import (
     FAST,
+    PATIENT,
     counts,
     fetch_all,
     operations,
@@ -26,21 +27,21 @@ _VALUE = raw_value(record(1))
 
 @needs_memcached
 async def test_a_node_slower_than_the_assumed_bandwidth_costs_one_deadline_and_keeps_what_came_in_time() -> None:
-    """E25: 1 MB/s where 5 are assumed; 4 MB may take 0.4 s + 0.8 s."""
+    """E25: 1 MB/s where 5 are assumed; 4 MB may take 1 s + 0.8 s."""
     stored = records(20, 200_000)
-    settings = PoolSettings(operation_seconds=0.4, min_bytes_per_second=5e6, retry_seconds=0.1, max_retry_seconds=2.0)
+    settings = PoolSettings(operation_seconds=1.0, min_bytes_per_second=5e6, retry_seconds=0.1, max_retry_seconds=2.0)
     with running_memcached() as node:
-        async with pool_over([node], FAST) as (direct, _):
+        async with pool_over([node], PATIENT) as (direct, _):
             assert all(await store_all(direct, stored))
         async with slow_road(node.port, 1e6) as address, pool_over([address], settings) as (pool, metrics):
             start = time.monotonic()
             found = await fetch_all(pool, stored)
-            assert 1.0 < time.monotonic() - start < 2.2
+            assert 1.6 < time.monotonic() - start < 3.0
             assert 1 <= len(found) < 10
             assert operations(metrics, "fetch") == {"hit": len(found), "timeout": 20 - len(found)}
             start = time.monotonic()
             assert await fetch_all(pool, stored) == []
-            assert time.monotonic() - start < 0.1
+            assert time.monotonic() - start < settings.operation_seconds / 2
 
 
 @needs_memcached
@@ -48,7 +49,7 @@ async def test_a_node_that_answers_pings_but_fails_at_its_work_is_tried_ever_mor
     stored = records(4, 100_000)
     settings = PoolSettings(operation_seconds=0.1, min_bytes_per_second=50e6, retry_seconds=0.05, max_retry_seconds=0.4)
     with running_memcached() as node:
-        async with pool_over([node], FAST) as (direct, _):
+        async with pool_over([node], PATIENT) as (direct, _):
             assert all(await store_all(direct, stored))
         # The settings' answer passes freely, then the road is as good as closed.
         async with slow_road(node.port, 1e4, after_bytes=4000) as address, pool_over([address], settings) as (pool, m):
