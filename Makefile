@@ -5,6 +5,8 @@ ENV := .venv/bin
 # Two quiet cores are the reference machine: libraries that spin while waiting steal time from each other.
 export OMP_WAIT_POLICY := PASSIVE
 export HF_HUB_OFFLINE := 1
+# Some machines forbid to keep compiled modules; then each of the hundreds of processes here compiles torch anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Stories that mostly wait, so the first runs beside the others. The rest of e2e/ measures, or needs all cores.
 BESIDE := e2e/operator
