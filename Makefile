@@ -29,7 +29,7 @@ check: setup ## the inner loop: format, lint, types, contracts, tests without th
 	@$(ENV)/ruff check .
 	@$(ENV)/mypy
 	@PYTHONPATH=. $(ENV)/lint-imports
-	@$(ENV)/pytest tests -n 2 --dist loadfile
+	@$(ENV)/pytest tests -n 3 --dist loadfile
 
 test: check ## everything that must hold: check, the stories in e2e/, short forms of the benches
 	@$(ENV)/python -m e2e.cluster prepare
