@@ -19,6 +19,7 @@ from pagoda_cli.probe import is_ready
 from pagoda_cli.problems import StartupFailedError
 from pagoda_cli.process import Process
 from pagoda_cli.progress import parse_progress
+from pagoda_protocol.log_lines import last_words
 from pagoda_runtime.deadlines import Deadline, backoff
 from pagoda_runtime.stop import CANNOT_START
 
@@ -153,7 +154,8 @@ class Keeper:
     def _obituary(self, end: str) -> list[str]:
         part = self.part
         again = f", for the {MAX_FAILED_STARTS}rd time" if self.num_starts == MAX_FAILED_STARTS else ""
-        lines = [f"{part.title}: {end}{again}, and was never ready"]
+        why = f": {said}" if (said := last_words("\n".join(self._last_lines))) else ""
+        lines = [f"{part.title}: {end}{again}, and was never ready{why}"]
         if self._last_lines:
             lines += ["its last lines:", *(f"{part.title} │ {line}" for line in self._last_lines)]
         return [*lines, f"its command: {' '.join(part.command.argv)}"]

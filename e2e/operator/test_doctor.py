@@ -64,6 +64,11 @@ class Scene:
             "spec": SPEC | changes,
         })  # fmt: skip
 
+    def degraded(self, pool: str) -> str:
+        """Return what the pool's status says is wrong."""
+        path = '{.status.conditions[?(@.type=="Degraded")].message}'
+        return self.kubectl("get", "pgp", pool, f"--output=jsonpath={path}")
+
     def pods(self, *labels: str) -> list[dict[str, Any]]:
         listed = json.loads(self.kubectl("get", "pods", "--selector", ",".join(labels), "--output=json"))
         return [pod for pod in listed["items"] if "deletionTimestamp" not in pod["metadata"]]
@@ -261,6 +266,8 @@ def test_pods_that_the_namespace_refuses_are_quoted(scene: Scene) -> None:
         scene.apply_pool("refused")
         scene.until_found("PGD044", "Deployment", "refused-engine", "exceeded quota")
         scene.until_found("PGD044", "StatefulSet", "refused-memcached", "exceeded quota")
+        wanted = ("FailedCreate", "engine: pods cannot be made: ", "memcached: pods cannot be made, 0 of 3")
+        until(lambda: all(words in scene.degraded("refused") for words in wanted), lambda: scene.degraded("refused"))
     finally:
         scene.kubectl("delete", "resourcequota", "none")
         scene.kubectl("delete", "pgp", "refused")

@@ -34,7 +34,7 @@ class Row:
 TABLE = {
     "an engine crashes": Row(
         "engine", {"engine": CRASHED}, told={"Ready": "False", "CacheReady": "Unknown", "PoolReady": "Unknown"},
-        degraded="CrashLoopBackOff exit code 1: no weights",
+        degraded="CrashLoopBackOff --previous), which ends: no weights",
     ),
     "an engine is killed for memory": Row(
         "engine", {"engine": KILLED}, told={"Ready": "False", "CacheReady": "Unknown", "PoolReady": "Unknown"},

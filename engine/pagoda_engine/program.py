@@ -150,7 +150,7 @@ def _check_places(arguments: Arguments) -> None:
     try:
         locate(package=arguments.model_package, path=arguments.model_path)
     except ModelError as error:
-        raise UnservableError(str(error)) from error
+        raise StartError(str(error)) from error
     volume = arguments.volume
     if volume is None:
         return

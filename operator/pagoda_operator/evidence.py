@@ -84,16 +84,16 @@ class Outcome:
     """What the API server failed at, which is one of the problems."""
 
 
-def gather(outcome: Outcome, intent: Intent, report_of: ReportOf) -> Evidence:
-    """Read everything once more, now that all is written that could be."""
+def gather(outcome: Outcome, intent: Intent, report_of: ReportOf, now: float) -> Evidence:
+    """Read everything once more, now that all is written that could be; `now` is in seconds since 1970."""
     world = outcome.world
-    engine = _workload(world, intent, names.ENGINE, "Deployment")
+    engine = _workload(world, intent, names.ENGINE, "Deployment", now)
     reports = {pod.name: report_of(world.namespace, pod.name, pod.uid) for pod in engine.pods}
     return Evidence(
         generation=world.generation,
         engine=engine,
-        router=_workload(world, intent, names.ROUTER, "Deployment"),
-        memcached=_nodes(world, intent),
+        router=_workload(world, intent, names.ROUTER, "Deployment", now),
+        memcached=_nodes(world, intent, now),
         reports={name: report for name, report in reports.items() if report is not None},
         live_generation=live_generation(world),
         live_nodes=live_nodes(world),
@@ -139,14 +139,14 @@ def _areas_without_tiers(pool: InferencePool | None) -> frozenset[str]:
     return frozenset(area for area, tiers in asked.items() if not tiers)
 
 
-def _workload(world: World, intent: Intent, part: str, kind: str) -> Workload:
+def _workload(world: World, intent: Intent, part: str, kind: str, now: float) -> Workload:
     key: Key = (kind, names.child_name(world.name, part))
     wanted = intent.child(key)
     desired = None if wanted is None else int(wanted["spec"]["replicas"])
-    return read_workload(part, desired, world.own(*key), world.pods[part])
+    return read_workload(part, desired, world.own(*key), world.pods[part], now)
 
 
-def _nodes(world: World, intent: Intent) -> Workload | None:
+def _nodes(world: World, intent: Intent, now: float) -> Workload | None:
     key = ("StatefulSet", names.child_name(world.name, names.MEMCACHED))
     is_there = world.own(*key) is not None if intent.pool is None else intent.child(key) is not None
-    return _workload(world, intent, names.MEMCACHED, "StatefulSet") if is_there else None
+    return _workload(world, intent, names.MEMCACHED, "StatefulSet", now) if is_there else None

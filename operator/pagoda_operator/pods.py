@@ -4,17 +4,37 @@ Texts say what a person can do, and say the same from one crash to the next: a t
 would be written again and again.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from pagoda_operator.compare import TEMPLATE_ANNOTATION, Manifest
 from pagoda_operator.names import ENGINE, MEMCACHED, ROUTER
-from pagoda_runtime.logs import last_words
+from pagoda_protocol.log_lines import last_words
 
 SPEC, SIDECAR = "spec", "sidecar"  # areas of problems beside the parts
 
 _MAX_QUOTE = 400
+_MAX_EXIT_STATUS = 128  # above it is 128 + the number of a signal
+_PULLING = (
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+    "RegistryUnavailable",
+    "SignatureValidationFailed",
+)
+_CANNOT_BE_MADE = (
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+    "PreCreateHookError",
+    "PreStartHookError",
+    "PostStartHookError",
+)
+_PREPARING_SECONDS = 120.0  # a volume of a cloud may take a minute to come to its node
 
 
 @dataclass(frozen=True)
@@ -28,6 +48,8 @@ class Problem:
     text: str
     """What is wrong and what to do, without the pod's name."""
     pod: str | None = None
+    said: str = ""
+    """What the pod's own log says about it."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +65,8 @@ class Pod:
     problems: tuple[Problem, ...]
 
 
-def read_pod(part: str, manifest: Manifest) -> Pod | None:
-    """Read a pod of `part`; None: it does not count any more."""
+def read_pod(part: str, manifest: Manifest, now: float) -> Pod | None:
+    """Read a pod of `part` as it is `now`, in seconds since 1970; None: it does not count any more."""
     metadata, status = manifest["metadata"], manifest.get("status") or {}
     if "deletionTimestamp" in metadata or status.get("phase") in ("Failed", "Succeeded"):
         return None
@@ -54,20 +76,26 @@ def read_pod(part: str, manifest: Manifest) -> Pod | None:
         uid=metadata["uid"],
         template=(metadata.get("annotations") or {}).get(TEMPLATE_ANNOTATION),
         is_ready=bool(containers.get(part, {}).get("ready")),
-        problems=tuple(_problems(part, manifest, status, containers)),
+        problems=tuple(_problems(part, manifest, status, containers, now)),
     )
 
 
 def tell(problems: Sequence[Problem]) -> str:
-    """Write problems as one message; the same one of several pods is told once."""
-    pods: dict[str, list[str]] = {}
+    """Write problems as one message; the same one of several pods is told once, with the first one's words."""
+    alike: dict[str, list[Problem]] = {}
     for problem in problems:
-        pods.setdefault(problem.text, []).extend([problem.pod] if problem.pod else [])
-    return "; ".join(f"{_names(names)}: {text}" if names else text for text, names in pods.items())
+        alike.setdefault(problem.text, []).append(problem)
+    return "; ".join(_told(text, sorted(same, key=lambda each: each.pod or "")) for text, same in alike.items())
+
+
+def _told(text: str, alike: Sequence[Problem]) -> str:
+    pods = [problem.pod for problem in alike if problem.pod]
+    said = next((problem.said for problem in alike if problem.said), "")
+    return (f"{_names(pods)}: " if pods else "") + text + (f", which ends: {said}" if said else "")
 
 
 def _names(names: Sequence[str]) -> str:
-    first, *others = sorted(names)
+    first, *others = names
     return f"{first} and {len(others)} more" if others else first
 
 
@@ -77,14 +105,16 @@ def _container_statuses(status: Mapping[str, Any]) -> Iterable[Mapping[str, Any]
 
 
 def _problems(
-    part: str, manifest: Manifest, status: Mapping[str, Any], containers: Mapping[str, Mapping[str, Any]]
+    part: str, manifest: Manifest, status: Mapping[str, Any], containers: Mapping[str, Mapping[str, Any]], now: float
 ) -> Iterable[Problem]:
     pod, pull_advice = manifest["metadata"]["name"], _pull_advice(manifest)
     if (message := _unschedulable(status)) is not None:
         yield Problem(part, "Unschedulable", f"{message}; {_scheduling_advice(part, message)}", pod)
+    if _is_unprepared(status, now):
+        yield Problem(part, "VolumesNotReady", f"its volumes or its network are not ready{_mounts(manifest)}", pod)
     for name, container in containers.items():
         if (found := _container_problem(name, container, pull_advice)) is not None:
-            yield Problem(SIDECAR if name == SIDECAR else part, *found, pod)
+            yield Problem(SIDECAR if name == SIDECAR else part, *found, pod, _said(container))
         elif name == SIDECAR and not container.get("ready") and containers.get(part, {}).get("ready"):
             yield Problem(
                 SIDECAR, "SidecarNotReady", "container sidecar is not ready: its pod serves without tiers", pod
@@ -101,36 +131,88 @@ def _unschedulable(status: Mapping[str, Any]) -> str | None:
     return None
 
 
+def _is_unprepared(status: Mapping[str, Any], now: float) -> bool:
+    """Whether a pod has had a node for long and its containers still cannot be begun.
+
+    Why is told by events alone: a volume of a Secret that is not there leaves no other trace.
+    """
+    conditions = {entry.get("type"): entry for entry in status.get("conditions") or ()}
+    scheduled, prepared = (conditions.get(kind, {}) for kind in ("PodScheduled", "PodReadyToStartContainers"))
+    if status.get("phase") != "Pending" or scheduled.get("status") != "True" or prepared.get("status") != "False":
+        return False
+    try:
+        since = datetime.fromisoformat(scheduled["lastTransitionTime"]).timestamp()
+    except (KeyError, ValueError):
+        return False
+    return now - since >= _PREPARING_SECONDS
+
+
+def _mounts(manifest: Manifest) -> str:
+    mounted = ", ".join(sorted(set(_mounted(manifest))))
+    see = f" (see that these are there: {mounted})" if mounted else ""
+    return f", two minutes after it got a node{see}; kubectl describe pod tells what its node waits for"
+
+
+def _mounted(manifest: Manifest) -> Iterator[str]:
+    for volume in (manifest.get("spec") or {}).get("volumes") or ():
+        for source in (volume, *((volume.get("projected") or {}).get("sources") or ())):
+            if (secret := source.get("secret")) and not secret.get("optional"):
+                yield f"Secret {secret.get('secretName') or secret.get('name')}"
+            if (entries := source.get("configMap")) and not entries.get("optional"):
+                yield f"ConfigMap {entries.get('name')}"
+        if claim := volume.get("persistentVolumeClaim"):
+            yield f"PersistentVolumeClaim {claim.get('claimName')}"
+        if "ephemeral" in volume:
+            yield f"PersistentVolumeClaim {manifest['metadata']['name']}-{volume['name']}"
+
+
 def _container_problem(name: str, container: Mapping[str, Any], pull_advice: str) -> tuple[str, str] | None:
     """Return reason and text of what keeps a container from running for good."""
     waiting = (container.get("state") or {}).get("waiting") or {}
     reason, message = waiting.get("reason", ""), quote(waiting.get("message") or "")
-    if reason in ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"):
+    if reason in _PULLING:
         # The kubelet tells in turns of the failure and of its waiting, the latter with the former behind.
         cause = message.rpartition("ErrImagePull: ")[2]
         kept = reason if reason == "InvalidImageName" else "ImagePullBackOff"
         advice = f"check {_IMAGE_FIELDS.get(name, 'its image')}{pull_advice}"
         return kept, f"container {name}: {cause or 'its image cannot be pulled'}; {advice}"
-    if reason in ("CreateContainerConfigError", "CreateContainerError", "RunContainerError"):
+    if reason in _CANNOT_BE_MADE:
         return reason, f"container {name} cannot be made: {message}"
     return _crash(name, container)
 
 
 def _crash(name: str, container: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Tell of a container that crashes again and again, be it waiting, trying or just gone."""
-    last = (container.get("state") or {}).get("terminated") or (container.get("lastState") or {}).get("terminated")
-    if container.get("ready") or not last or not last.get("exitCode"):
+    """Tell of a container that ends again and again, be it waiting, trying or just gone."""
+    former, last = (container.get("lastState") or {}).get("terminated"), _last_end(container)
+    if container.get("ready") or not last or not (last.get("exitCode") or former):
         return None
     if last.get("reason") == "OOMKilled":
         return "OOMKilled", f"container {name} was killed for memory; {_MEMORY_ADVICE.get(name, 'raise its limit')}"
-    said = f": {words}" if (words := quote(last_words(last.get("message") or ""))) else ""
-    what = f"container {name} crashed, last with exit code {last['exitCode']}{said}"
+    if not last.get("exitCode"):
+        text = f"container {name} was ended by a probe or a signal, last with exit code 0; {_ENDED_ADVICE}"
+        return "CrashLoopBackOff", text
+    what = f"container {name} crashed, last with exit code {last['exitCode']}"
     return "CrashLoopBackOff", f"{what}; see its log (kubectl logs -c {name} --previous)"
+
+
+def _said(container: Mapping[str, Any]) -> str:
+    """Return with which words a container crashed; one that a signal has ended had no time for any."""
+    last = _last_end(container)
+    if not 0 < last.get("exitCode", 0) <= _MAX_EXIT_STATUS:
+        return ""
+    return quote(last_words(last.get("message") or ""))
+
+
+def _last_end(container: Mapping[str, Any]) -> Mapping[str, Any]:
+    for when in ("state", "lastState"):
+        if end := (container.get(when) or {}).get("terminated"):
+            return dict(end)
+    return {}
 
 
 def quote(message: str) -> str:
     """Return somebody else's message as it may stand in one of ours: one line, not long, no full stop."""
-    line = " ".join(message.split())
+    line = " ".join("".join(letter if letter.isprintable() else " " for letter in message).split())
     return (line if len(line) <= _MAX_QUOTE else f"{line[: _MAX_QUOTE - 1]}…").rstrip(".")
 
 
@@ -181,6 +263,9 @@ _MEMORY_ADVICE = {
     MEMCACHED: "its limit is derived from spec.cache.pool.managed.memoryPerReplica; lower that and report this",
     ROUTER: "its limit is derived; raise spec.routing.replicas and report this",
 }
+_ENDED_ADVICE = (
+    "kubectl describe pod tells by what; an engine that needs longer to start wants a higher spec.engine.startupSeconds"
+)
 _IMAGE_FIELDS = {
     ENGINE: "spec.engine.image",
     SIDECAR: "the sidecar's image among the chart's values",

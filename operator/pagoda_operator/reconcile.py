@@ -184,9 +184,10 @@ class Reconciler:
         world = outcome.world
         before = world.pool.get("status") or {}
         model = intent.pool.model.name if intent.pool is not None else None
-        now = timestamp(datetime.datetime.fromtimestamp(self._clock(), datetime.UTC))
-        evidence = gather(outcome, intent, self._seen_by(world).report)
-        status = make_status(world.name, model, evidence, before, now)
+        now = self._clock()
+        evidence = gather(outcome, intent, self._seen_by(world).report, now)
+        told_at = timestamp(datetime.datetime.fromtimestamp(now, datetime.UTC))
+        status = make_status(world.name, model, evidence, before, told_at)
         if status != _without_others(before, status):
             metadata = {key: world.pool["metadata"][key] for key in ("namespace", "name", "resourceVersion")}
             manifest = {"apiVersion": POOL.api_version, "kind": POOL.kind, "metadata": metadata, "status": status}

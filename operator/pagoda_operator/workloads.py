@@ -59,13 +59,15 @@ class Workload:
         return f"{what}, {former} of former templates left" if former else what
 
 
-def read_workload(part: str, desired: int | None, observed: Manifest | None, pods: Sequence[Manifest]) -> Workload:
+def read_workload(
+    part: str, desired: int | None, observed: Manifest | None, pods: Sequence[Manifest], now: float
+) -> Workload:
     """Read a part from its controller's object as it is now (None: there is none) and from all pods of the part.
 
-    `desired` of None: as many as that object asks for, because nobody knows better.
+    `now` is in seconds since 1970. `desired` of None: as many as that object asks for, because nobody knows better.
     """
     spec, status = (observed or {}).get("spec") or {}, (observed or {}).get("status") or {}
-    counting = tuple(pod for manifest in pods if (pod := read_pod(part, manifest)) is not None)
+    counting = tuple(pod for manifest in pods if (pod := read_pod(part, manifest, now)) is not None)
     is_seen = observed is not None and status.get("observedGeneration", 0) >= observed["metadata"]["generation"]
     template = template_mark(observed or {})
     marked = sum(template is not None and pod.template == template for pod in counting)
@@ -78,7 +80,11 @@ def read_workload(part: str, desired: int | None, observed: Manifest | None, pod
         is_seen=is_seen,
         template=template,
         stuck=stuck,
-        problems=(*_own_problems(part, status, stuck), *(problem for pod in counting for problem in pod.problems)),
+        problems=(
+            *_own_problems(part, status, stuck),
+            *(_unmade(part, spec, status) if is_seen else ()),
+            *(problem for pod in counting for problem in pod.problems),
+        ),
     )
 
 
@@ -99,6 +105,15 @@ def _own_problems(part: str, status: Mapping[str, Any], stuck: str | None) -> Se
         text = f"{part}: pods cannot be made: {quote(failure.get('message', ''))}"
         found.append(Problem(part, failure.get("reason") or "FailedCreate", text))
     return found
+
+
+def _unmade(part: str, spec: Mapping[str, Any], status: Mapping[str, Any]) -> Sequence[Problem]:
+    """Tell of a StatefulSet's pods that its controller has tried to make; unlike a Deployment's it has no condition."""
+    wanted, made = spec.get("replicas", 1), status.get("replicas", 0)
+    if "serviceName" not in spec or made >= wanted:
+        return ()
+    why = "kubectl describe statefulset tells why: a quota, Pod Security, an admission webhook"
+    return [Problem(part, "FailedCreate", f"{part}: pods cannot be made, {made} of {wanted} are there; {why}")]
 
 
 def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:

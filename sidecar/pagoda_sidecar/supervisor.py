@@ -58,7 +58,7 @@ class Supervisor:
             wait = next(waits)
             self._num_restarts += 1
             self._reason = f"the worker has ended and is started anew: {status}"
-            _log.error("worker ended, tiers are off until it runs again %s", logs.fields(status=status, wait=wait))
+            _log.error("worker ended, tiers are off until it runs again %s", logs.fields(status=status))
             self._pause(wait)
         if self._door is not None:
             self._door.close()

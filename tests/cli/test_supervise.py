@@ -111,7 +111,7 @@ async def test_a_part_that_crashes_comes_back_under_its_name_and_port_while_othe
 
 
 async def test_a_part_that_was_ready_once_is_never_given_up() -> None:
-    crash_soon = LISTEN + "server.accept(); time.sleep(0.05); sys.exit(1)"
+    crash_soon = LISTEN + "server.accept(); time.sleep(0.05); sys.exit(78)"  # of no use any more
     world = World((Kind.ENGINE, "chat-0", crash_soon))
     running = asyncio.create_task(world.run())
     await world.until(lambda: world.ready.is_set() and world.supervisor.keepers[0].num_starts >= 5)
@@ -123,7 +123,10 @@ async def test_a_part_that_never_starts_is_told_of_with_its_last_lines_and_every
     world = World((Kind.ENGINE, "chat-0", BROKEN), (Kind.MEMCACHED, "m", GOOD))
     with pytest.raises(StartupFailedError) as failure:
         await world.run()
-    assert failure.value.lines[0] == "engine chat-0: ended with status 3, for the 3rd time, and was never ready"
+    assert (
+        failure.value.lines[0]
+        == "engine chat-0: ended with status 3, for the 3rd time, and was never ready: no weights"
+    )
     assert "engine chat-0 │ no weights" in failure.value.lines
     assert not any(is_alive(pid) for pid in world.pids())
 
@@ -132,7 +135,7 @@ async def test_a_part_that_says_that_it_never_will_start_is_not_tried_again() ->
     world = World((Kind.ENGINE, "chat-0", BROKEN.replace("3", str(CANNOT_START))))
     with pytest.raises(StartupFailedError) as failure:
         await world.run()
-    assert failure.value.lines[0] == "engine chat-0: ended with status 78, and was never ready"
+    assert failure.value.lines[0] == "engine chat-0: ended with status 78, and was never ready: no weights"
     assert world.supervisor.keepers[0].num_starts == 1
 
 

@@ -68,12 +68,14 @@ def _tiers(client: TierClient, addresses: Sequence[bytes]) -> list[str]:
 def _load_from_pool(client: TierClient, seeds: range) -> None:
     """Load the youngest chain that has left RAM."""
     chains = [chain(_CHAIN_BLOCKS, seed) for seed in reversed(seeds)]
+    found: list[list[bytes]] = []
 
-    def has_come_from_pool() -> bool:  # not at once where the node has just been too slow for its deadline
-        there = next((one for one in chains if _tiers(client, one) == ["pool"] * _CHAIN_BLOCKS), None)
-        return there is not None and load(client, there).sources == ["pool"] * _CHAIN_BLOCKS
+    def is_there() -> bool:  # not at once where the node has just been too slow for its deadline
+        found[:] = [one for one in chains if _tiers(client, one) == ["pool"] * _CHAIN_BLOCKS]
+        return bool(found)
 
-    wait_until(has_come_from_pool, what="a chain that only the pool has")
+    wait_until(is_there, what="a chain that only the pool has")
+    assert load(client, found[0]).sources == ["pool"] * _CHAIN_BLOCKS
 
 
 @pytest.mark.timeout(_OUTAGE_SECONDS + 300)

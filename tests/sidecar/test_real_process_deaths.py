@@ -102,7 +102,7 @@ def test_a_hung_sidecar_costs_one_deadline_once_and_is_used_again_when_it_answer
         with pytest.raises(TierUnavailable) as hung:
             load(client, addresses, seconds=PATIENT_SECONDS)
         assert hung.value.reason == "deadline"
-        assert PATIENT_SECONDS <= time.monotonic() - started < 5 * PATIENT_SECONDS
+        assert PATIENT_SECONDS <= time.monotonic() - started < 2 * PATIENT_SECONDS
         started = time.monotonic()
         for _ in range(20):
             with pytest.raises(TierUnavailable) as fast:

@@ -6,6 +6,8 @@ from typing import Any
 
 from pagoda_cli.doctor.codes import CODES, Severity
 
+_MAX_TEXT = 256
+
 
 @dataclass(frozen=True)
 class Place:
@@ -45,3 +47,9 @@ def place_of(manifest: Mapping[str, Any]) -> Place:
     """Return the place of an object as the API server gives it."""
     metadata = manifest["metadata"]
     return Place(manifest["kind"], metadata["name"], metadata.get("namespace", ""))
+
+
+def one_line(said: object) -> str:
+    """Return what a pod or a container said as one short line; it may have said anything."""
+    clean = "".join(character if character.isprintable() else " " for character in str(said)[:_MAX_TEXT])
+    return clean or "no reason given"

@@ -3,6 +3,7 @@
 ModelError
 ├── CheckpointError        the files: missing, truncated, a tensor absent or of another shape
 ├── UnsupportedModelError  the files are sound and say something this decoder cannot compute
+├── DeviceError            the machine: no such device, or no room on it now
 ├── CapacityError          the settings: memory too small for what was asked
 └── CodecError             us or the machine: a codec does not write the bytes that it writes elsewhere
 """

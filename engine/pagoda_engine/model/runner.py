@@ -1,5 +1,6 @@
 """`TorchModelRunner`: a checkpoint made ready to compute steps."""
 
+import logging
 from collections.abc import Sequence
 
 import torch
@@ -16,6 +17,8 @@ from pagoda_engine.model.kv import KV_DTYPES, PagedKV, page_shape
 from pagoda_engine.model.layout import Placement, RowLayout, bucket, place_rows
 from pagoda_engine.model.linear import EXACT_ROWS
 from pagoda_engine.model.sampling import sample
+
+_log = logging.getLogger(__name__)
 
 
 def resolve_kv_dtype(kv_dtype: str, *, device_type: str, exact: bool) -> str:
@@ -81,11 +84,12 @@ class TorchModelRunner:
         shape = page_shape(config, block_tokens, self._dtype)
         check_codec(codec, resolved, self._device)
         block_codec = make_codec(codec, shape)
-        num_pages = _num_pages(kv_memory_bytes, shape.page_bytes, block_tokens, max_model_tokens)
         if max_model_tokens is not None and max_model_tokens > config.max_position:
             raise UnsupportedModelError(
-                f"maxModelTokens {max_model_tokens} is more than the {config.max_position} the model was made for"
+                f"spec.engine.limits.maxModelTokens: {max_model_tokens} is more than the {config.max_position} "
+                "the model was made for"
             )
+        num_pages = _num_pages(kv_memory_bytes, shape.page_bytes, block_tokens, max_model_tokens)
         self.facts = ModelFacts(
             block_tokens=block_tokens,
             payload_bytes=block_codec.payload_bytes,
@@ -116,7 +120,8 @@ class TorchModelRunner:
             self._warm_up(progress)
         except torch.OutOfMemoryError as error:
             text = "the GPU does not hold kvCache.memory beside the weights and what a step needs: lower it"
-            raise DeviceError(f"{text} ({error})") from error
+            _log.warning("torch says: %s", error)  # with numbers that differ at each try
+            raise DeviceError(text) from error
 
     # ---- ModelRunner ----
 

@@ -16,7 +16,7 @@ from pagoda_engine.arguments import Arguments
 from pagoda_engine.core.engine import Engine
 from pagoda_engine.core.settings import EngineSettings
 from pagoda_engine.model.checkpoint import open_checkpoint
-from pagoda_engine.model.errors import DeviceError, ModelError
+from pagoda_engine.model.errors import CapacityError, ModelError, UnsupportedModelError
 from pagoda_engine.model.interface import ModelFacts
 from pagoda_engine.model.location import locate
 from pagoda_engine.model.runner import TorchModelRunner
@@ -70,14 +70,14 @@ def load(arguments: Arguments, keys: Keys, live: Live, metrics: Metrics, progres
 
     Raises:
         UnservableError: the model cannot be served as it was asked for.
-        StartError: it does not work, or the device or the volume is not to be used.
+        StartError: it does not work, or its files, the device or the volume cannot be used now.
     """
     try:
         return _load(arguments, keys, live, metrics, progress)
-    except (DeviceError, LockHeldError, OSError) as error:
-        raise StartError(str(error)) from error
-    except (ModelError, TextError) as error:
+    except (UnsupportedModelError, CapacityError) as error:
         raise UnservableError(str(error)) from error
+    except (ModelError, TextError, LockHeldError, OSError) as error:  # files may still be on their way here
+        raise StartError(str(error)) from error
 
 
 def _load(arguments: Arguments, keys: Keys, live: Live, metrics: Metrics, progress: Progress) -> Loaded:

@@ -19,7 +19,7 @@ Counted = Callable[[str, str, str], None]
 _PAGE = "500"
 _APPLY = "application/apply-patch+yaml"  # JSON is YAML
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-_MAX_NOTE = 1024
+_MAX_NOTE = 1024  # bytes
 _CONTROLLER = "pagoda-kv.io/operator"
 
 
@@ -147,7 +147,7 @@ class Api:
             "type": "Warning" if warning else "Normal",
             "reason": reason,
             "action": action,
-            "note": note[:_MAX_NOTE],
+            "note": note.encode()[:_MAX_NOTE].decode(errors="ignore"),
             "regarding": reference,
         }
         await self._call("create", EVENT, Request("POST", EVENT.path(metadata["namespace"]), {}, event))

@@ -356,6 +356,22 @@ def test_what_a_pod_says_stays_one_short_line() -> None:
         assert len(text) < 300
 
 
+def test_of_a_crashed_container_s_log_the_error_alone_is_told() -> None:
+    head = "2026-11-30T17:00:00.000Z {} engine[chat-0] "
+    log = f"{head.format('INFO')}progress weights 3%\n{head.format('ERROR')}cannot start: \x1b[31mno weights\n"
+    pod = healthy().pods[0] if healthy().pods else None
+    assert pod is not None
+    crashed = {
+        "name": "engine",
+        "restartCount": 3,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": {"exitCode": 1, "message": log}},
+    }
+    sick = {**pod, "status": {**pod["status"], "containerStatuses": [crashed]}}
+    [found] = [one for one in examine(replace(healthy(), pods=(sick,))) if one.code == "PGD042"]
+    assert found.seen.endswith("exit code 1: cannot start:  [31mno weights")
+
+
 def test_the_worst_comes_first() -> None:
     found = examine(has(operators=(), num_not_asked=1, unread=(Unread("list nodes", "x", True),))(healthy()))
     assert [finding.severity for finding in found] == sorted((f.severity for f in found), reverse=True)

@@ -84,6 +84,14 @@ CASES: dict[str, tuple[Evidence, dict[str, str]]] = {
         {"Ready": "False RollingOut", "Progressing": "True RollingOut", "Degraded": "True FailedCreate",
          **UNTOLD},
     ),
+    "nodes that cannot be made": (
+        evidence(memcached=workload("memcached", pod("m-0", "memcached"), desired=3, updated=1, made=1)),
+        {"PoolReady": "False FailedCreate", "Progressing": "True RollingOut", "Degraded": "True FailedCreate"},
+    ),
+    "nodes that the controller has not seen yet": (
+        evidence(memcached=workload("memcached", pod("m-0", "memcached"), desired=3, updated=1, made=1, seen=False)),
+        {"PoolReady": "False NodesNotReady", "Progressing": "True RollingOut"},
+    ),
     "a pod starts": (
         evidence(engine=workload("engine", pod("e-0"), pod("e-1", ready=False))),
         {"Ready": "False PodsNotReady", "Progressing": "True Starting", **UNTOLD},

@@ -54,23 +54,29 @@ def waiting(reason: str, message: str = "", /, **last: Any) -> Json:
     return {**state, "lastState": {"terminated": last}} if last else state
 
 
+NOW = 1_800_000_000.0
+
+
 def controller(
     replicas: int,
     *,
     template: str = NEW,
     updated: int | None = None,
     seen: bool = True,
+    made: int | None = None,
     conditions: Sequence[Mapping[str, str]] = (),
 ) -> Json:
-    """Return a Deployment or StatefulSet of generation 5."""
+    """Return a Deployment of generation 5, or a StatefulSet that has `made` so many pods."""
     return {
         "metadata": {"generation": 5},
         "spec": {
             "replicas": replicas,
             "template": {"metadata": {"annotations": {TEMPLATE_ANNOTATION: template}}},
+            **({} if made is None else {"serviceName": "chat-memcached"}),
         },
         "status": {
             "observedGeneration": 5 if seen else 4,
+            "replicas": replicas if made is None else made,
             "updatedReplicas": replicas if updated is None else updated,
             "conditions": list(conditions),
         },
@@ -86,7 +92,7 @@ STUCK = {
 def workload(part: str, *pods: Json, desired: int | None = None, **changes: Any) -> Workload:
     """Return a part with these pods; without more said it wants just them."""
     wanted = len(pods) if desired is None else desired
-    return read_workload(part, wanted, controller(wanted, **changes), pods)
+    return read_workload(part, wanted, controller(wanted, **changes), pods, NOW)
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ class Cluster(MemoryApiServer):
             spec, template = found["spec"], found["spec"]["template"]
             found["status"] = {
                 "observedGeneration": found["metadata"]["generation"],
+                "replicas": spec["replicas"],
                 "updatedReplicas": spec["replicas"],
             }
             part = found["metadata"]["labels"][names.PART_LABEL]

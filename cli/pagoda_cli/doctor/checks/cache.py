@@ -4,11 +4,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pagoda_cli.doctor import names
-from pagoda_cli.doctor.finding import CLUSTER, Finding, Place, place_of
+from pagoda_cli.doctor.finding import CLUSTER, Finding, Place, one_line, place_of
 from pagoda_cli.doctor.snapshot import Answer, Manifest, Manifests, Snapshot, name_of, namespace_of
 
 _MAX_PODS = 3
-_MAX_TEXT = 256
 
 
 def check_cache(snapshot: Snapshot) -> Iterable[Finding]:
@@ -41,7 +40,7 @@ def _skew(snapshot: Snapshot, pool: Manifest, pods: Manifests) -> Iterable[Findi
 def _from_summary(snapshot: Snapshot, key: str) -> Callable[[Manifest], str | None]:
     def value_of(pod: Manifest) -> str | None:
         value = (_summary(snapshot, pod) or {}).get(key)
-        return None if value is None else _text(value)
+        return None if value is None else one_line(value)
 
     return value_of
 
@@ -67,12 +66,12 @@ def _tiers(snapshot: Snapshot, pods: Manifests) -> Iterable[Finding]:
         if answer is None:
             continue
         if answer.summary is None:
-            yield Finding("PGD056", place_of(pod), f"sidecar: {_text(answer.summary_reason)}")
+            yield Finding("PGD056", place_of(pod), f"sidecar: {one_line(answer.summary_reason)}")
         if answer.ready is None:
-            yield Finding("PGD056", place_of(pod), f"engine: {_text(answer.ready_reason)}")
+            yield Finding("PGD056", place_of(pod), f"engine: {one_line(answer.ready_reason)}")
         for tier, said in _mapping(answer.summary or {}, "tiers").items():
             if isinstance(said, Mapping) and said.get("state") == "off":
-                yield Finding("PGD054", place_of(pod), f"{_text(tier)}: {_text(said.get('reason'))}")
+                yield Finding("PGD054", place_of(pod), f"{one_line(tier)}: {one_line(said.get('reason'))}")
         yield from _proofs(pod, answer)
 
 
@@ -80,7 +79,7 @@ def _proofs(pod: Manifest, answer: Answer) -> Iterable[Finding]:
     proof = _mapping(answer.ready or {}, "proof")
     for tier, result in _mapping(proof, "tiers").items():
         if result not in ("ok", "none"):
-            yield Finding("PGD057", place_of(pod), f"{_text(tier)}: {_text(result)}")
+            yield Finding("PGD057", place_of(pod), f"{one_line(tier)}: {one_line(result)}")
 
 
 def _nodes(snapshot: Snapshot, pool: Manifest, pods: Manifests) -> Iterable[Finding]:
@@ -90,7 +89,7 @@ def _nodes(snapshot: Snapshot, pool: Manifest, pods: Manifests) -> Iterable[Find
         tiers = _mapping(_summary(snapshot, pod) or {}, "tiers")
         for node, said in _mapping(_mapping(tiers, "pool"), "nodes").items():
             if isinstance(said, Mapping) and said.get("state") == "down":
-                missed.setdefault(_text(node), []).append((name_of(pod), _text(said.get("reason"))))
+                missed.setdefault(one_line(node), []).append((name_of(pod), one_line(said.get("reason"))))
     for node, sayings in missed.items():
         seen = f"{len(sayings)} of {len(pods)} pods miss it ({_some([pod for pod, _ in sayings])}): {sayings[0][1]}"
         yield Finding("PGD055", Place("pool node", node, namespace_of(pool)), seen)
@@ -105,12 +104,6 @@ def _mapping(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     """Return a member that should be an object; a pod may say anything."""
     value = document.get(key)
     return value if isinstance(value, Mapping) else {}
-
-
-def _text(value: object) -> str:
-    """Return what a pod said as one short line."""
-    clean = "".join(character if character.isprintable() else " " for character in str(value)[:_MAX_TEXT])
-    return clean or "no reason given"
 
 
 def _some(pods: list[str]) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from pagoda_cli.doctor import names
-from pagoda_cli.doctor.finding import Finding, place_of
+from pagoda_cli.doctor.finding import Finding, one_line, place_of
 from pagoda_cli.doctor.snapshot import (
     Manifest,
     Snapshot,
@@ -13,10 +13,26 @@ from pagoda_cli.doctor.snapshot import (
     name_of,
     namespace_of,
 )
+from pagoda_protocol.log_lines import last_words
 
 _START_SECONDS = 120.0
-_PULLING = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
-_CANNOT_BE_MADE = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+_PULLING = (
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+    "RegistryUnavailable",
+    "SignatureValidationFailed",
+)
+_CANNOT_BE_MADE = (
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+    "PreCreateHookError",
+    "PreStartHookError",
+    "PostStartHookError",
+)
 
 
 def check_pods(snapshot: Snapshot) -> Iterable[Finding]:
@@ -51,14 +67,14 @@ def _container(pod: Manifest, status: Manifest) -> Iterable[Finding]:
     waiting = (status.get("state") or {}).get("waiting") or {}
     ended = (status.get("lastState") or {}).get("terminated") or {}
     reason = waiting.get("reason")
-    text = f"{status['name']}: {reason}: {waiting.get('message', '')}".rstrip(": ")
+    text = one_line(f"{status['name']}: {reason}: {waiting.get('message', '')}".rstrip(": "))
     if reason in _PULLING:
         yield Finding("PGD041", place_of(pod), text)
     elif reason in _CANNOT_BE_MADE:
         yield Finding("PGD043", place_of(pod), text)
     elif reason == "CrashLoopBackOff":
         end = f"{ended.get('reason', 'ended')}, exit code {ended.get('exitCode')}"
-        words = f": {ended['message']}" if ended.get("message") else ""
+        words = f": {one_line(said)}" if (said := last_words(ended.get("message") or "")) else ""
         yield Finding("PGD042", place_of(pod), f"{status['name']}: {status['restartCount']} restarts; {end}{words}")
     if ended.get("reason") == "OOMKilled":
         yield Finding("PGD045", place_of(pod), f"{status['name']}: at {ended.get('finishedAt')}")
