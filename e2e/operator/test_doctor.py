@@ -266,7 +266,7 @@ def test_pods_that_the_namespace_refuses_are_quoted(scene: Scene) -> None:
         scene.apply_pool("refused")
         scene.until_found("PGD044", "Deployment", "refused-engine", "exceeded quota")
         scene.until_found("PGD044", "StatefulSet", "refused-memcached", "exceeded quota")
-        wanted = ("FailedCreate", "engine: pods cannot be made: ", "memcached: pods cannot be made, 0 of 3")
+        wanted = ("FailedCreate", "engine: pods cannot be made: ", "memcached: pods cannot be made, 0 of 1")
         until(lambda: all(words in scene.degraded("refused") for words in wanted), lambda: scene.degraded("refused"))
     finally:
         scene.kubectl("delete", "resourcequota", "none")

@@ -4,12 +4,15 @@ A controller's status may be older than its spec, and its pods older than both; 
 agree on, so nothing is told before it is true.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pagoda_operator.compare import Manifest, template_mark
 from pagoda_operator.pods import Pod, Problem, quote, read_pod
+
+_NAMED_POD = re.compile(r'pods? "[^"]*"')  # of which each try makes up another name
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ def _own_problems(part: str, status: Mapping[str, Any], stuck: str | None) -> Se
         found.append(Problem(part, "RolloutStuck", f"{part}: {stuck}; {advice}"))
     failure = _condition(status, "ReplicaFailure")
     if failure.get("status") == "True":
-        text = f"{part}: pods cannot be made: {quote(failure.get('message', ''))}"
+        text = f"{part}: pods cannot be made: {quote(_NAMED_POD.sub('a pod', failure.get('message', '')))}"
         found.append(Problem(part, failure.get("reason") or "FailedCreate", text))
     return found
 

@@ -80,7 +80,7 @@ CASES: dict[str, tuple[Evidence, dict[str, str]]] = {
     ),
     "pods that cannot be made": (
         evidence(engine=workload("engine", desired=2, updated=0, conditions=[
-            {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota"}])),
+            {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": 'pods "e-7x" is forbidden: exceeded quota'}])),
         {"Ready": "False RollingOut", "Progressing": "True RollingOut", "Degraded": "True FailedCreate",
          **UNTOLD},
     ),
