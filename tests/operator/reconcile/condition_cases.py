@@ -12,6 +12,10 @@ WELL = {
 }  # fmt: skip
 UNTOLD = {"CacheReady": "Unknown NotProven", "PoolReady": "Unknown NotProven"}
 SILENT = Said(proof=said().proof, sidecar_reason="status 503")
+REFUSED = {
+    "type": "ReplicaFailure", "status": "True", "reason": "FailedCreate",
+    "message": 'pods "e-7x" is forbidden: exceeded quota',
+}  # fmt: skip
 CRASHING = waiting("CrashLoopBackOff", exitCode=1)
 NO_IMAGE = waiting("ImagePullBackOff", "no such image")
 NEW_POD = pod("e-new")
@@ -79,8 +83,7 @@ CASES: dict[str, tuple[Evidence, dict[str, str]]] = {
         {"Ready": "False RollingOut", "Progressing": "True RollingOut", **UNTOLD},
     ),
     "pods that cannot be made": (
-        evidence(engine=workload("engine", desired=2, updated=0, conditions=[
-            {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": 'pods "e-7x" is forbidden: exceeded quota'}])),
+        evidence(engine=workload("engine", desired=2, updated=0, conditions=[REFUSED])),
         {"Ready": "False RollingOut", "Progressing": "True RollingOut", "Degraded": "True FailedCreate",
          **UNTOLD},
     ),
