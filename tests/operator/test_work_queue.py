@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pagoda_operator.instruments import Instruments
 from pagoda_operator.kube.errors import ConflictError
 from pagoda_operator.work_queue import Key, Pace, WorkQueue
+from pagoda_protocol import metrics as names
 from pagoda_runtime.metrics import Metrics
 from tests.support.virtual_time import run_virtually
 
@@ -195,8 +196,9 @@ async def test_a_cancelled_queue_cuts_off_its_work_and_begins_nothing_more() -> 
 
 
 @story
-async def test_metrics_tell_results_depth_adds_and_retries() -> None:
-    works, instruments = Works(), Instruments(Metrics())
+async def test_metrics_tell_results_durations_depth_adds_and_retries() -> None:
+    works, metrics = Works(), Metrics()
+    instruments = Instruments(metrics)
     works.answer = lambda key: failing(key) if key == POOL else None
     async with working(works, Pace(concurrency=1), instruments) as queue:
         queue.add(POOL)
@@ -208,6 +210,7 @@ async def test_metrics_tell_results_depth_adds_and_retries() -> None:
     assert instruments.queue_retries.value() >= 1
     assert instruments.reconciles.value(result="Conflict") >= 1
     assert instruments.reconciles.value(result="Done") == 1
+    assert f"{names.OPERATOR_RECONCILE_SECONDS}_count {len(works.begun):.1f}\n" in metrics.exposition().decode()
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 3), st.booleans()), max_size=30))

@@ -100,6 +100,33 @@ async def test_a_pod_is_asked_as_soon_as_it_is_seen_and_its_pool_is_told() -> No
         assert here.changes == [("shop", "chat")]
 
 
+async def test_no_more_pods_are_asked_at_a_time_than_there_are_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pagoda_operator.scrape.fleet.MAX_CONCURRENT", 3)
+    inside, most, may_answer = 0, 0, asyncio.Event()
+
+    async def door(_: web.Request) -> web.StreamResponse:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await may_answer.wait()
+        inside -= 1
+        return web.json_response(ready())
+
+    async with world(8) as here:
+        for number, pod in enumerate(here.pods):
+            pod.door = door
+            here.show(number)
+        async with asyncio.timeout(10):
+            while inside < 3:  # noqa: ASYNC110 - a state, no event
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.5)
+        assert inside == 3
+        may_answer.set()
+        for number in range(8):
+            await here.until(lambda report: report.ready is True, number)
+        assert most <= 3
+
+
 async def test_answers_that_stay_the_same_are_told_once() -> None:
     async with world() as here:
         here.show()
