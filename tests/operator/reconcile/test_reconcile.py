@@ -10,7 +10,7 @@ from pagoda_operator.kube.transport import Answer, Request
 from pagoda_operator.reconcile import CONFLICT_SECONDS, LEAVING_SECONDS, UNREADY_SECONDS
 from pagoda_protocol.marks import nodes_mark
 from tests.operator.children.pools import MANAGED
-from tests.operator.reconcile.objects import Said, said
+from tests.operator.reconcile.objects import Said, said, waiting
 from tests.operator.reconcile.story import NAMESPACE, POOL, SPEC, Json, Refusing, Story
 from tests.support.api_server import MemoryApiServer, answer_of
 
@@ -77,6 +77,32 @@ async def test_ten_idle_minutes_make_no_write_call(story: Story) -> None:
     for _ in range(60):
         story.clock.now += 10
         assert await story.reconcile() is None
+    assert written(story.cluster) == []
+
+
+async def test_pods_that_crash_again_with_the_same_words_make_no_write_call(story: Story) -> None:
+    def crash(number: int) -> None:
+        for name, program in (("engine", "engine"), ("sidecar", "sidecar-supervisor"), ("router", "router")):
+            log = f"2026-11-30T17:00:{number:02}.000Z ERROR {program}[p] cannot start: {name}\n"
+            last = {"exitCode": 1, "finishedAt": f"2026-11-30T17:00:{number:02}Z", "message": log}
+            state = waiting("CrashLoopBackOff", f"back-off {number}0s restarting", **last)
+            crashed = {"name": name, "restartCount": number, **state}
+            pod = story.cluster.named("pods", f"chat-{'router' if name == 'router' else 'engine'}-0")
+            others = [one for one in pod["status"]["containerStatuses"] if one["name"] != name]
+            pod["status"]["containerStatuses"] = [*others, crashed]
+            story.touch(pod)
+
+    await story.settle()
+    crash(1)
+    await story.reconcile()
+    assert story.cluster.condition("Degraded")[0] == "True"
+    for words in ("engine", "sidecar", "router"):
+        assert f"which ends: cannot start: {words}" in str(story.cluster.status["conditions"])
+    story.cluster.requests.clear()
+    for number in range(2, 12):
+        crash(number)
+        story.clock.now += 5
+        await story.reconcile()
     assert written(story.cluster) == []
 
 
