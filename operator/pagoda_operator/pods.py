@@ -11,29 +11,13 @@ from typing import Any
 
 from pagoda_operator.compare import TEMPLATE_ANNOTATION, Manifest
 from pagoda_operator.names import ENGINE, MEMCACHED, ROUTER
+from pagoda_protocol.kubelet import NOT_MADE, NOT_PULLED
 from pagoda_protocol.log_lines import last_words
 
 SPEC, SIDECAR = "spec", "sidecar"  # areas of problems beside the parts
 
 _MAX_QUOTE = 400
 _MAX_EXIT_STATUS = 128  # above it is 128 + the number of a signal
-_PULLING = (
-    "ErrImagePull",
-    "ImagePullBackOff",
-    "InvalidImageName",
-    "ErrImageNeverPull",
-    "ImageInspectError",
-    "RegistryUnavailable",
-    "SignatureValidationFailed",
-)
-_CANNOT_BE_MADE = (
-    "CreateContainerConfigError",
-    "CreateContainerError",
-    "RunContainerError",
-    "PreCreateHookError",
-    "PreStartHookError",
-    "PostStartHookError",
-)
 _PREPARING_SECONDS = 120.0  # a volume of a cloud may take a minute to come to its node
 
 
@@ -114,7 +98,8 @@ def _problems(
         yield Problem(part, "VolumesNotReady", f"its volumes or its network are not ready{_mounts(manifest)}", pod)
     for name, container in containers.items():
         if (found := _container_problem(name, container, pull_advice)) is not None:
-            yield Problem(SIDECAR if name == SIDECAR else part, *found, pod, _said(container))
+            said = _said(container) if found[0] == "CrashLoopBackOff" else ""
+            yield Problem(SIDECAR if name == SIDECAR else part, *found, pod, said)
         elif name == SIDECAR and not container.get("ready") and containers.get(part, {}).get("ready"):
             yield Problem(
                 SIDECAR, "SidecarNotReady", "container sidecar is not ready: its pod serves without tiers", pod
@@ -163,20 +148,20 @@ def _mounted(manifest: Manifest) -> Iterator[str]:
         if claim := volume.get("persistentVolumeClaim"):
             yield f"PersistentVolumeClaim {claim.get('claimName')}"
         if "ephemeral" in volume:
-            yield f"PersistentVolumeClaim {manifest['metadata']['name']}-{volume['name']}"
+            yield f"the claim of volume {volume['name']}"
 
 
 def _container_problem(name: str, container: Mapping[str, Any], pull_advice: str) -> tuple[str, str] | None:
     """Return reason and text of what keeps a container from running for good."""
     waiting = (container.get("state") or {}).get("waiting") or {}
     reason, message = waiting.get("reason", ""), quote(waiting.get("message") or "")
-    if reason in _PULLING:
+    if reason in NOT_PULLED:
         # The kubelet tells in turns of the failure and of its waiting, the latter with the former behind.
         cause = message.rpartition("ErrImagePull: ")[2]
         kept = reason if reason == "InvalidImageName" else "ImagePullBackOff"
         advice = f"check {_IMAGE_FIELDS.get(name, 'its image')}{pull_advice}"
         return kept, f"container {name}: {cause or 'its image cannot be pulled'}; {advice}"
-    if reason in _CANNOT_BE_MADE:
+    if reason in NOT_MADE:
         return reason, f"container {name} cannot be made: {message}"
     return _crash(name, container)
 

@@ -226,8 +226,8 @@ def unprepared(since: float, **changes: Any) -> Json:
 def test_a_pod_that_waits_for_what_it_mounts_names_it() -> None:
     found = problem("engine", unprepared(NOW - 120))
     assert (found.area, found.reason, found.pod) == ("engine", "VolumesNotReady", "p")
-    claims = "PersistentVolumeClaim p-disk, PersistentVolumeClaim weights"
-    assert f"(see that these are there: ConfigMap chat-settings, {claims}, Secret tenants)" in found.text
+    things = "ConfigMap chat-settings, PersistentVolumeClaim weights, Secret tenants, the claim of volume disk"
+    assert f"(see that these are there: {things})" in found.text, "the same for all pods of a part"
 
 
 @pytest.mark.parametrize("manifest", [unprepared(NOW - 119), unprepared(NOW - 9999, prepared="True")])
@@ -235,6 +235,11 @@ def test_a_pod_is_left_time_to_mount_and_to_pull_its_images(manifest: Json) -> N
     read = read_pod("engine", manifest, NOW)
     assert read is not None
     assert read.problems == ()
+
+
+def test_what_a_container_said_before_does_not_explain_an_image_that_is_gone_now() -> None:
+    gone = waiting("ImagePullBackOff", "no such image", exitCode=1, message="no weights")
+    assert "no weights" not in tell([problem("engine", pod("p", containers={"engine": gone}))])
 
 
 def test_what_a_container_said_is_one_short_line_however_long_and_odd_it_was() -> None:

@@ -13,26 +13,10 @@ from pagoda_cli.doctor.snapshot import (
     name_of,
     namespace_of,
 )
+from pagoda_protocol.kubelet import NOT_MADE, NOT_PULLED
 from pagoda_protocol.log_lines import last_words
 
 _START_SECONDS = 120.0
-_PULLING = (
-    "ErrImagePull",
-    "ImagePullBackOff",
-    "InvalidImageName",
-    "ErrImageNeverPull",
-    "ImageInspectError",
-    "RegistryUnavailable",
-    "SignatureValidationFailed",
-)
-_CANNOT_BE_MADE = (
-    "CreateContainerConfigError",
-    "CreateContainerError",
-    "RunContainerError",
-    "PreCreateHookError",
-    "PreStartHookError",
-    "PostStartHookError",
-)
 
 
 def check_pods(snapshot: Snapshot) -> Iterable[Finding]:
@@ -68,9 +52,9 @@ def _container(pod: Manifest, status: Manifest) -> Iterable[Finding]:
     ended = (status.get("lastState") or {}).get("terminated") or {}
     reason = waiting.get("reason")
     text = one_line(f"{status['name']}: {reason}: {waiting.get('message', '')}".rstrip(": "))
-    if reason in _PULLING:
+    if reason in NOT_PULLED:
         yield Finding("PGD041", place_of(pod), text)
-    elif reason in _CANNOT_BE_MADE:
+    elif reason in NOT_MADE:
         yield Finding("PGD043", place_of(pod), text)
     elif reason == "CrashLoopBackOff":
         end = f"{ended.get('reason', 'ended')}, exit code {ended.get('exitCode')}"
