@@ -2,7 +2,6 @@
 
 import collections
 import contextlib
-import ctypes
 import json
 import os
 import secrets
@@ -21,6 +20,7 @@ from pagoda_protocol.tenants import digest_secret
 from tests.support.faults.control import Steering
 from tests.support.faults.proxy import Proxy, running_proxy
 from tests.support.memcached import Memcached, free_port, running_memcached
+from tests.support.program import dying_with_us
 
 RAM_BYTES = 580 * 1024  # 66 slots
 DISK_BYTES = 4 * 2**20
@@ -45,10 +45,6 @@ def _environment() -> dict[str, str]:
     """Ours, in which this folder's parent can be imported from wherever we stand."""
     path = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
-
-
-def _die_with_us() -> None:
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 class HookedSidecar:
@@ -78,7 +74,7 @@ class HookedSidecar:
         command += [str(part) for pair in arguments.items() for part in pair]
         environment = _environment() | {"PAGODA_FAULTS": str(self.steering.folder)}
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, stderr=log, env=environment, preexec_fn=_die_with_us)
+            self._process = subprocess.Popen(dying_with_us(command), stderr=log, env=environment)
 
     @property
     def worker(self) -> int | None:
@@ -140,8 +136,8 @@ class EngineProcess:
     def __init__(self, words: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.faults.engine", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=errors, preexec_fn=_die_with_us, env=environment,
+                dying_with_us([sys.executable, "-m", "tests.faults.engine", *words]),
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment,
             )  # fmt: skip
         self.counts: collections.Counter[str] = collections.Counter()
         self.wrongs: list[str] = []

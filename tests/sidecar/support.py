@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import ctypes
 import json
 import os
 import secrets
@@ -23,6 +22,7 @@ from pagoda_protocol.addresses import chain_addresses
 from pagoda_protocol.records import RecordHeader
 from pagoda_protocol.tenants import digest_secret
 from pagoda_sidecar.client import BlockRecord, EngineIdentity, LoadResult, StoreResult, TierClient
+from tests.support.program import dying_with_us
 
 PAYLOAD_BYTES = 10_000
 BLOCK_TOKENS = 4
@@ -115,7 +115,7 @@ class SidecarProcess:
         }  # fmt: skip
         command = [sys.executable, "-m", "pagoda_sidecar", *(str(part) for pair in arguments.items() for part in pair)]
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, stderr=log, preexec_fn=_die_with_us)
+            self._process = subprocess.Popen(dying_with_us(command, signal.SIGTERM), stderr=log)
 
     @property
     def supervisor(self) -> int:
@@ -176,11 +176,6 @@ class SidecarProcess:
         return rows
 
 
-def _die_with_us() -> None:
-    """PR_SET_PDEATHSIG: a test run that is killed leaves no sidecar behind."""
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
-
-
 @contextlib.contextmanager
 def sidecar_process(
     ram_bytes: int = 2 * MEBIBYTE, nodes: Sequence[tuple[str, int]] = (), flags: Mapping[str, object] | None = None
@@ -202,7 +197,11 @@ def client_of(sidecar: SidecarProcess, who: EngineIdentity | None = None) -> Ite
     """Attach an engine in this process, and wait until the RAM tier is on."""
     client = TierClient(sidecar.volume, who or identity(sidecar.namespace))
     try:
-        wait_until(lambda: usable(client), what="the RAM tier")
+        try:
+            wait_until(lambda: usable(client), what="the RAM tier")
+        except AssertionError as error:
+            error.add_note(f"off: {client.off_reason!r}; the sidecar's log ends: {sidecar.log.read_text()[-2000:]}")
+            raise
         yield client
     finally:
         client.close()

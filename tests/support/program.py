@@ -1,7 +1,6 @@
 """One real program that can be stopped, killed, asked and started again on the same port; and what it answered."""
 
 import contextlib
-import ctypes
 import http.client
 import json
 import os
@@ -21,11 +20,15 @@ READY_SECONDS = 180.0
 STOP_SECONDS = 30.0
 REQUEST_SECONDS = 600.0
 HOST = "127.0.0.1"
-_PR_SET_PDEATHSIG = 1
 
 
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def dying_with_us(argv: Sequence[str], number: signal.Signals = signal.SIGKILL) -> list[str]:
+    """Return a command that becomes `argv` and gets this signal when the thread that starts it is gone.
+
+    A program and no `preexec_fn`: Python would fork for that, and the fork handlers of gRPC can leave this process's
+    channels without anyone who polls them (https://github.com/grpc/grpc/issues/43055).
+    """
+    return ["setpriv", "--pdeathsig", number.name.removeprefix("SIG"), "--", *argv]
 
 
 @dataclass
@@ -65,11 +68,9 @@ class Program:
 
     def start(self) -> None:
         """Start it; its output goes to `.log`."""
+        argv, environment = dying_with_us(self.command.argv), os.environ | dict(self.command.environment)
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                self.command.argv, env=os.environ | dict(self.command.environment), stdout=log, stderr=log,
-                preexec_fn=_die_with_parent,
-            )  # fmt: skip
+            self.process = subprocess.Popen(argv, env=environment, stdout=log, stderr=log)
 
     @property
     def pid(self) -> int:
