@@ -5,18 +5,22 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from e2e.charts import prometheus_kinds
 from e2e.cluster import binaries, chosen, clusters
 from e2e.cluster.handle import Cluster, KubectlError
-from e2e.cluster.place import Place, place
+from e2e.cluster.place import MOST_CLUSTERS, Place, place
 from e2e.cluster.processes import Processes
 from e2e.crd import inference_extension
 
 PREPARE_SECONDS = 240.0
+UP_SECONDS = 240.0
+OWN_INDEX = MOST_CLUSTERS - 1
 
 
 def test_a_service_account_has_its_own_rights_and_no_others(control_plane: Cluster) -> None:
@@ -99,6 +103,49 @@ def test_prepare_fetches_all_that_stories_take_from_modules(monkeypatch: pytest.
     assert (binaries.kwok_source() / "kustomize").is_dir()
     assert prometheus_kinds.prometheus_kinds().count("kind: CustomResourceDefinition") == 3
     assert inference_extension.crds_file().is_file()
+
+
+@pytest.fixture
+def own_cluster() -> Iterator[Place]:
+    if os.environ.get("KUBECONFIG") or os.environ.get("KUBEBUILDER_ASSETS"):
+        pytest.skip("whoever brings a cluster need not build the programs of ours")
+    clusters.down(place(OWN_INDEX))
+    yield place(OWN_INDEX)
+    clusters.down(place(OWN_INDEX))
+
+
+def test_a_person_brings_a_cluster_up_twice_with_one_line_uses_it_and_takes_it_down(own_cluster: Place) -> None:
+    line = _cluster_command("up", "--index", str(OWN_INDEX)).stdout
+    running = _programs_of(own_cluster)
+    assert {program.name() for program in running} >= {"etcd", "kube-apiserver", "kube-scheduler"}
+    used = subprocess.run(
+        ["bash", "-c", f"{line.splitlines()[-1]}\nkubectl get namespaces && kubectl config current-context"],
+        capture_output=True, text=True, timeout=50, check=True, env={"PATH": os.defpath},
+    ).stdout  # fmt: skip
+    assert "kube-system" in used
+    assert used.endswith("pagoda-e2e\n")
+    assert _cluster_command("up", "--index", str(OWN_INDEX)).stdout == line
+    assert _programs_of(own_cluster) == running, "the second time something was started anew"
+    for _ in range(2):
+        assert _cluster_command("down", "--index", str(OWN_INDEX)).stdout == ""
+        assert not own_cluster.state.exists()
+    assert not [program for program in running if program.is_running() and program.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_a_cluster_of_no_number_is_refused_in_a_line() -> None:
+    refused = _cluster_command("up", "--index", str(MOST_CLUSTERS), check=False)
+    assert refused.returncode == 2
+    assert f"argument --index: invalid choice: {MOST_CLUSTERS} (choose from" in refused.stderr
+
+
+def _programs_of(where: Place) -> list[psutil.Process]:
+    return [psutil.Process(int(record.read_text().split()[0])) for record in sorted((where.state / "pids").iterdir())]
+
+
+def _cluster_command(*words: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "e2e.cluster", *words], capture_output=True, text=True, timeout=UP_SECONDS, check=check
+    )
 
 
 def test_a_killed_run_is_cleared_away_by_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,7 +83,7 @@ class Releases:
                 self.cluster.helm("uninstall", name, "--namespace", namespace, "--ignore-not-found")
         if self._namespaces:
             self.cluster.kubectl("delete", "namespace", *self._namespaces, "--wait=false", "--ignore-not-found")
-        self.cluster.kubectl("delete", "crd", KIND, "--ignore-not-found", timeout=120.0)
+        self.cluster.remove_kind(KIND)
 
 
 def eventually(check: Callable[[], Any], seconds: float = GONE_SECONDS) -> Any:

@@ -19,7 +19,13 @@ def main() -> int:
     arguments = _parser().parse_args()
     try:
         arguments.action(arguments)
-    except (binaries.BuildError, clusters.NodeRefusedError, debian.MissingToolsError, TimeoutError) as error:
+    except (
+        binaries.BuildError,
+        clusters.NodeRefusedError,
+        clusters.StillMountedError,
+        debian.MissingToolsError,
+        TimeoutError,
+    ) as error:
         print(f"cluster: {error}", file=sys.stderr)
         return 1
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
@@ -41,7 +47,10 @@ def _parser() -> argparse.ArgumentParser:
     for name, action, text in (("up", _up, "start what is not running"), ("down", _down, "end and remove everything")):
         command = commands.add_parser(name, help=text)
         own = f"{INDICES_OF_TESTS.stop} to {MOST_CLUSTERS - 1} stand beside it, those between are test runs' own"
-        command.add_argument("--index", type=int, default=SHARED_INDEX, help=f"which one: 0 if not given; {own}")
+        command.add_argument(
+            "--index", type=int, choices=range(MOST_CLUSTERS), metavar="N", default=SHARED_INDEX,
+            help=f"which one: 0 if not given; {own}",
+        )  # fmt: skip
         command.set_defaults(action=action)
         if name == "up":
             command.add_argument("--node", action="store_true", help="with a node, so that pods run; needs root")

@@ -17,6 +17,10 @@ class NodeRefusedError(Exception):
     """This machine can't have a node now; the text says why."""
 
 
+class StillMountedError(Exception):
+    """Below a cluster's folder something is mounted that its end did not unmount; the text says what."""
+
+
 def up(where: Place, programs: Path | None = None, *, with_node: bool = False) -> Path:
     """Bring up a control plane at this place, or what is missing of it; return the folder of its programs.
 
@@ -44,7 +48,7 @@ def down(where: Place) -> None:
         network.remove(where)
     left = mounts_below(where.state)
     if left:  # what is mounted may be somebody else's
-        raise RuntimeError(f"nothing is removed below {where.state} while {left[0]} is a mount")
+        raise StillMountedError(f"nothing is removed below {where.state} while {left[0]} is a mount")
     shutil.rmtree(where.state, ignore_errors=True)
 
 

@@ -390,7 +390,7 @@ def test_a_definition_that_somebody_edited_or_removed_is_named(scene: Scene) -> 
     ))  # fmt: skip
     try:
         scene.until_found("PGD002", "v1alpha1 is not served")
-        scene.cluster.kubectl("delete", "crd", name, "--wait=true")
+        scene.cluster.remove_kind(name)
         scene.until_found("PGD001")
     finally:
         install(scene.cluster)
