@@ -36,6 +36,7 @@ from tests.support.program import Program
 
 CORE_GOAL, WRITES_GOAL = 0.05, 20.0
 NUM_HITS = 100
+STILL_LOOKS = 4
 CRD = Path(__file__).resolve().parents[1] / "crds" / "pagoda-kv.io_inferencepools.yaml"
 
 
@@ -78,7 +79,7 @@ def run(quick: bool, folder: Path) -> Result:
                 cluster.apply(_pool(namespace, number, shape))
                 _wait_annotated(cluster, namespace, (number + 1) * shape.replicas, operator)
             settled = time.monotonic() - began
-            time.sleep(1.0)
+            _wait_still(operator)
             windows = {"steady": _measure(operator, shape.window_seconds)}
             changing.set()
             time.sleep(shape.window_seconds / 2)  # until all pods have said something new
@@ -122,6 +123,17 @@ def _num_annotated(cluster: Cluster, namespace: str) -> int:
 
 def _wait_annotated(cluster: Cluster, namespace: str, num_pods: int, operator: Program) -> None:
     _wait(lambda: _num_annotated(cluster, namespace) == num_pods, 300.0, operator)
+
+
+def _wait_still(operator: Program) -> None:
+    """Wait until nothing is written any more: after the last annotation the last router may still become ready."""
+    seen: list[float] = []
+
+    def is_still() -> bool:  # asked every two seconds
+        seen.append(_counts(operator).writes)
+        return len(seen) > STILL_LOOKS and len(set(seen[-STILL_LOOKS:])) == 1
+
+    _wait(is_still, 300.0, operator)
 
 
 @dataclass(frozen=True)

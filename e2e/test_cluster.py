@@ -1,5 +1,6 @@
 """The tooling of the stories: whose cluster they run on, what `Cluster` offers, and that nothing is left behind."""
 
+import contextlib
 import json
 import os
 import socket
@@ -19,8 +20,7 @@ from e2e.cluster.processes import Processes
 from e2e.crd import inference_extension
 
 PREPARE_SECONDS = 240.0
-UP_SECONDS = 240.0
-OWN_INDEX = MOST_CLUSTERS - 1
+UP_SECONDS = 100.0
 
 
 def test_a_service_account_has_its_own_rights_and_no_others(control_plane: Cluster) -> None:
@@ -31,6 +31,8 @@ def test_a_service_account_has_its_own_rights_and_no_others(control_plane: Clust
         given = ("--role=reader", f"--serviceaccount={namespace}:reader")
         control_plane.kubectl("create", "rolebinding", "reader", *given, "-n", namespace)
         identity = control_plane.service_account_kubeconfig(namespace, "reader")
+        made = ("--for=create", "configmap/kube-root-ca.crt", "--timeout=50s")  # by a controller
+        control_plane.kubectl("wait", *made, "-n", namespace)
         with Cluster(identity, control_plane.programs) as reader:
             assert reader.kubectl_json("get", "configmap", "kube-root-ca.crt")["kind"] == "ConfigMap"
             with pytest.raises(KubectlError, match="secrets is forbidden"):
@@ -106,33 +108,37 @@ def test_prepare_fetches_all_that_stories_take_from_modules(monkeypatch: pytest.
 
 
 @pytest.fixture
-def own_cluster() -> Iterator[Place]:
+def own_place() -> Iterator[Place]:
     if os.environ.get("KUBECONFIG") or os.environ.get("KUBEBUILDER_ASSETS"):
         pytest.skip("whoever brings a cluster need not build the programs of ours")
-    clusters.down(place(OWN_INDEX))
-    yield place(OWN_INDEX)
-    clusters.down(place(OWN_INDEX))
+    with clusters.claimed() as where:
+        yield where
 
 
-def test_a_person_brings_a_cluster_up_twice_with_one_line_uses_it_and_takes_it_down(own_cluster: Place) -> None:
-    line = _cluster_command("up", "--index", str(OWN_INDEX)).stdout
-    running = _programs_of(own_cluster)
-    assert {program.name() for program in running} >= {"etcd", "kube-apiserver", "kube-scheduler"}
+def test_a_person_brings_a_cluster_up_twice_with_one_line_uses_it_and_takes_it_down(
+    own_place: Place, tmp_path: Path
+) -> None:
+    chosen_one = ("--index", str(own_place.index))
+    line = _cluster_command("up", *chosen_one).stdout
+    running = _programs_of(own_place)
+    assert {program.name() for program in running} >= {
+        "etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager",
+    }  # fmt: skip
     used = subprocess.run(
         ["bash", "-c", f"{line.splitlines()[-1]}\nkubectl get namespaces && kubectl config current-context"],
-        capture_output=True, text=True, timeout=50, check=True, env={"PATH": os.defpath},
+        capture_output=True, text=True, timeout=50, check=True, env={"PATH": os.defpath, "HOME": str(tmp_path)},
     ).stdout  # fmt: skip
     assert "kube-system" in used
     assert used.endswith("pagoda-e2e\n")
-    assert _cluster_command("up", "--index", str(OWN_INDEX)).stdout == line
-    assert _programs_of(own_cluster) == running, "the second time something was started anew"
+    assert _cluster_command("up", *chosen_one).stdout == line
+    assert _programs_of(own_place) == running, "the second time something was started anew"
     for _ in range(2):
-        assert _cluster_command("down", "--index", str(OWN_INDEX)).stdout == ""
-        assert not own_cluster.state.exists()
-    assert not [program for program in running if program.is_running() and program.status() != psutil.STATUS_ZOMBIE]
+        assert _cluster_command("down", *chosen_one).stdout == ""
+        assert not own_place.state.exists()
+    assert not any(map(_is_alive, running))
 
 
-def test_a_cluster_of_no_number_is_refused_in_a_line() -> None:
+def test_a_cluster_of_no_number_is_refused() -> None:
     refused = _cluster_command("up", "--index", str(MOST_CLUSTERS), check=False)
     assert refused.returncode == 2
     assert f"argument --index: invalid choice: {MOST_CLUSTERS} (choose from" in refused.stderr
@@ -140,6 +146,12 @@ def test_a_cluster_of_no_number_is_refused_in_a_line() -> None:
 
 def _programs_of(where: Place) -> list[psutil.Process]:
     return [psutil.Process(int(record.read_text().split()[0])) for record in sorted((where.state / "pids").iterdir())]
+
+
+def _is_alive(program: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return program.is_running() and program.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def _cluster_command(*words: str, check: bool = True) -> "subprocess.CompletedProcess[str]":

@@ -15,7 +15,7 @@ from tests.support.memcached import needs_memcached
 
 pytestmark = needs_memcached
 READY_SECONDS = 60.0
-DEATH_SECONDS = 60.0
+DEATH_SECONDS = 180.0
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ MANIFEST = REPOSITORY / "examples" / "laptop.yaml"
 MODEL = "smollm2-135m-instruct"
 START_SECONDS = 240.0
 EVENT_SECONDS = 90.0
-DEMO_SECONDS = 400.0
+DEMO_SECONDS = 540.0
 
 pytestmark = [
     pytest.mark.timeout(600),

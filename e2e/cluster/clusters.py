@@ -48,7 +48,9 @@ def down(where: Place) -> None:
         network.remove(where)
     left = mounts_below(where.state)
     if left:  # what is mounted may be somebody else's
-        raise StillMountedError(f"nothing is removed below {where.state} while {left[0]} is a mount")
+        raise StillMountedError(
+            f"nothing is removed below {where.state} while {left[0]} is a mount: unmount it and try again"
+        )
     shutil.rmtree(where.state, ignore_errors=True)
 
 

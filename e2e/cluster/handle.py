@@ -19,7 +19,7 @@ from .node import Node
 
 CALL_SECONDS = 60.0
 HELM_SECONDS = 180.0
-KIND_REMINDERS = 12  # of ten seconds each
+KIND_WAITS = 12  # of ten seconds each
 
 
 class KubectlError(Exception):
@@ -66,18 +66,20 @@ class Cluster:
         """Delete a CustomResourceDefinition, if there is one, and wait until it is gone.
 
         The API server may forget one that it is deleting, until it looks through all of them minutes later: its
-        finalizer tries again at once after an error, gives up at a conflict with its own last write, and takes the
-        event of that write for no change. Another change makes it look again.
+        finalizer tries again at once after an error, gives up at a conflict with its own last write, and may take
+        the event of that write for no change. Another change makes it look again.
         """
         self.kubectl("delete", "crd", crd, "--ignore-not-found", "--wait=false")
-        for number in range(KIND_REMINDERS):
+        for number in range(KIND_WAITS):
+            if number > 0:
+                with contextlib.suppress(KubectlError):
+                    self.kubectl("annotate", "crd", crd, "--overwrite", f"example.com/reminder={number}")
             with contextlib.suppress(KubectlError):
                 self.kubectl("wait", "--for=delete", f"crd/{crd}", "--timeout=10s")
                 return
-            with contextlib.suppress(KubectlError):
-                self.kubectl("annotate", "crd", crd, "--overwrite", f"example.com/reminder={number}")
-        conditions = self.kubectl("get", "crd", crd, "--output=jsonpath={.status.conditions}")
-        raise TimeoutError(f"{crd} does not go: {conditions}")
+        left = self.kubectl("get", "crd", crd, "--ignore-not-found", "--output=jsonpath={.status.conditions}")
+        if left:
+            raise TimeoutError(f"{crd} does not go: {left}")
 
     @contextlib.contextmanager
     def namespace(self, prefix: str, labels: dict[str, str] | None = None) -> Iterator[str]:

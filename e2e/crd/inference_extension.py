@@ -14,7 +14,6 @@ MODULE = "sigs.k8s.io/gateway-api-inference-extension"
 SUM = "h1:MqRYk+3LNUWB0MbTgTZVhmJGNDTvm8l3ze4MOlzR7MU="
 RESOURCE = "inferencepools.inference.networking.k8s.io"
 EXPERIMENTAL = "inferencepools.inference.networking.x-k8s.io"
-GONE_SECONDS = 240  # the API server waits twice as long after each try at removing what is of a kind
 POOLS = """
 apiVersion: inference.networking.k8s.io/v1
 kind: InferencePool
@@ -47,7 +46,8 @@ def installed(cluster: Cluster) -> Iterator[None]:
                 wait_established(cluster, resource)
             yield
         finally:
-            cluster.kubectl("delete", "-f", manifests, f"--timeout={GONE_SECONDS}s", timeout=GONE_SECONDS + 10)
+            for resource in (RESOURCE, EXPERIMENTAL):
+                cluster.remove_kind(resource)
     else:
         yield
 

@@ -19,7 +19,7 @@ from e2e.cluster.handle import Cluster
 from e2e.operator.support import transport_of
 from pagoda_operator import names
 from pagoda_operator.kube.api import Api
-from pagoda_operator.kube.errors import ConflictError, GoneError
+from pagoda_operator.kube.errors import ConflictError, FailedError, GoneError, UnreachableError
 from pagoda_operator.kube.kinds import CONFIG_MAP, POD, POOL
 from pagoda_operator.kube.transport import Transport
 from pagoda_operator.pool_gauges import PoolGauges
@@ -72,7 +72,8 @@ class Kubelet:
         while True:
             begin = time.monotonic()
             if not self.pending:
-                await self.play()
+                with contextlib.suppress(UnreachableError, FailedError):  # busy machines; a kubelet tries again too
+                    await self.play()
             await asyncio.sleep(max(POLL_SECONDS, time.monotonic() - begin))
 
     async def play(self) -> None:
@@ -233,7 +234,8 @@ class Scene:
         while True:
             begin = time.monotonic()
             for name in tuple(self.pools):
-                await reconciler.reconcile(self.namespace, name)
+                with contextlib.suppress(UnreachableError, FailedError):  # as the queue, which tries again
+                    await reconciler.reconcile(self.namespace, name)
             await asyncio.sleep(max(POLL_SECONDS, time.monotonic() - begin))  # leave a busy machine to the others
 
 

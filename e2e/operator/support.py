@@ -8,7 +8,6 @@ with operator_identity(control_plane, namespace) as identity:
 import contextlib
 import dataclasses
 import secrets
-import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
@@ -25,6 +24,7 @@ from pagoda_operator.kube.kinds import Kind
 from pagoda_operator.kube.lines import KubeLines
 from pagoda_operator.kube.transport import KubeTransport
 from pagoda_protocol.pool.arguments import Command
+from tests.support.ports import free_port
 from tests.support.program import HOST, Program
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -81,7 +81,7 @@ def running_operator(
     wait: bool = True,
 ) -> Iterator[Program]:
     """Run an operator process while the context is open; with `wait`, from when it is ready."""
-    port = _free_port()
+    port = free_port()
     own = (f"--name={name}", f"--host={HOST}", f"--port={port}", *extra)
     command = Command(
         (sys.executable, "-m", module, *identity.arguments, *own), {"KUBECONFIG": str(identity.kubeconfig)}
@@ -163,8 +163,3 @@ def _arguments(documents: Sequence[dict[str, Any]]) -> tuple[str, ...]:
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     own = ("--name=", "--host=", "--port=")
     return tuple(argument for argument in container["args"] if not argument.startswith(own))
-
-
-def _free_port() -> int:
-    with socket.create_server((HOST, 0)) as server:
-        return int(server.getsockname()[1])

@@ -262,7 +262,8 @@ def test_pods_that_fail_are_quoted_container_by_container(scene: Scene) -> None:
 def test_pods_that_the_namespace_refuses_are_quoted(scene: Scene) -> None:
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
     scene.apply(quota)
-    try:
+    try:  # one without a status yet refuses with other words, and the first ones stand
+        scene.kubectl("wait", "--for=jsonpath={.status.hard.pods}=0", "resourcequota/none", "--timeout=50s")
         scene.apply_pool("refused")
         scene.until_found("PGD044", "Deployment", "refused-engine", "exceeded quota")
         scene.until_found("PGD044", "StatefulSet", "refused-memcached", "exceeded quota")

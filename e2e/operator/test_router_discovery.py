@@ -21,7 +21,8 @@ from pagoda_operator import names
 from pagoda_operator.children import render
 from tests.operator.children.pools import IMAGES, POOLS, SEEN, owner_of
 from tests.router.fake_kubernetes import pod_document
-from tests.router.fakes import KEY, MODEL, FakePod, free_port
+from tests.router.fakes import KEY, MODEL, FakePod
+from tests.support.ports import free_port
 
 KEPT = "pagoda-kv.io/story"  # as long as it is there a deleted pod goes on terminating
 POOL = next(iter(POOLS.values()))

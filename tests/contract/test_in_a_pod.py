@@ -26,11 +26,12 @@ from pagoda_protocol.pool.arguments import (
 )
 from pagoda_protocol.pool.spec import parse_pool
 from pagoda_protocol.tenants import digest_secret, key_hash
-from tests.sidecar.support import free_port, wait_until
+from tests.sidecar.support import wait_until
 from tests.support.checkpoints import tiny_checkpoint
 from tests.support.in_a_pod import POD_ENVIRONMENT, USER, empty_dir, in_a_pod, mount, needs_a_pod, volumes
 from tests.support.memcached import needs_memcached, running_memcached
 from tests.support.pods import manifest
+from tests.support.ports import free_port
 
 HOST = "127.0.0.1"
 SECONDS = 400.0

@@ -10,15 +10,10 @@ import pytest
 
 from pagoda_protocol.pool.arguments import MemcachedPlacement, memcached_command
 from pagoda_protocol.pool.spec import ManagedPool
+from tests.support.ports import free_port
 
 MEMCACHED = shutil.which("memcached")
 MIB = 2**20
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def connect(port, deadline):

@@ -19,7 +19,8 @@ from pathlib import Path
 from pagoda_protocol.tenants import digest_secret
 from tests.support.faults.control import Steering
 from tests.support.faults.proxy import Proxy, running_proxy
-from tests.support.memcached import Memcached, free_port, running_memcached
+from tests.support.memcached import Memcached, running_memcached
+from tests.support.ports import free_port
 from tests.support.program import dying_with_us
 
 RAM_BYTES = 580 * 1024  # 66 slots

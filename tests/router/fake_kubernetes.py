@@ -9,7 +9,8 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.router.fakes import FakePod, free_port
+from tests.router.fakes import FakePod
+from tests.support.ports import free_port
 
 NAMESPACE, SELECTOR, TOKEN = "models", "pagoda-kv.io/pool=chat,pagoda-kv.io/part=engine", "router-token"
 

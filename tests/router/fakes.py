@@ -20,6 +20,7 @@ from pagoda_protocol.digests import DIGEST_VERSION
 from pagoda_router.arguments import Settings
 from pagoda_router.proxy import Limits
 from pagoda_router.server import Router, running
+from tests.support.ports import free_port
 
 MODEL = "tiny"
 STREAM = {"stream": True}
@@ -186,12 +187,6 @@ def close(request: web.Request) -> None:
     """End the connection with FIN in the middle of whatever was being said."""
     assert request.transport is not None
     request.transport.close()
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 async def _listen(app: web.Application, port: int) -> tuple[web.AppRunner, int]:

@@ -10,7 +10,7 @@ import urllib.request
 from pathlib import Path
 
 from pagoda_runtime.deadlines import Deadline
-from tests.router.fakes import free_port
+from tests.support.ports import free_port
 
 
 def command(folder: Path, port: int) -> list[str]:

@@ -22,6 +22,7 @@ from pagoda_protocol.addresses import chain_addresses
 from pagoda_protocol.records import RecordHeader
 from pagoda_protocol.tenants import digest_secret
 from pagoda_sidecar.client import BlockRecord, EngineIdentity, LoadResult, StoreResult, TierClient
+from tests.support.ports import free_port
 from tests.support.program import dying_with_us
 
 PAYLOAD_BYTES = 10_000
@@ -79,12 +80,6 @@ def wait_until(condition: Callable[[], object], seconds: float = 15.0, what: str
 
 def usable(client: TierClient) -> bool:
     return client.attached and not client.off_reason
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class SidecarProcess:
@@ -200,7 +195,8 @@ def client_of(sidecar: SidecarProcess, who: EngineIdentity | None = None) -> Ite
         try:
             wait_until(lambda: usable(client), what="the RAM tier")
         except AssertionError as error:
-            error.add_note(f"off: {client.off_reason!r}; the sidecar's log ends: {sidecar.log.read_text()[-2000:]}")
+            log = sidecar.log.read_text(errors="replace")
+            error.add_note(f"off: {client.off_reason!r}; the sidecar's log ends: {log[-2000:]}")
             raise
         yield client
     finally:

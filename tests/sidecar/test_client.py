@@ -20,13 +20,13 @@ from tests.sidecar.support import (
     ROOT,
     chain,
     client_of,
-    free_port,
     identity,
     sidecar_process,
     store,
     usable,
     wait_until,
 )
+from tests.support.ports import free_port
 
 
 def test_an_engine_knows_whether_its_pool_is_off_and_logs_each_change_once(caplog: pytest.LogCaptureFixture) -> None:

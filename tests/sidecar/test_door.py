@@ -13,7 +13,8 @@ import pytest
 
 from pagoda_sidecar.door import Door
 from pagoda_sidecar.supervisor import Supervisor
-from tests.sidecar.support import SidecarProcess, client_of, free_port, sidecar_process, wait_until
+from tests.sidecar.support import SidecarProcess, client_of, sidecar_process, wait_until
+from tests.support.ports import free_port
 
 
 def ask(port: int, path: str) -> tuple[int, dict[str, str]]:

@@ -16,7 +16,8 @@ from pagoda_sidecar.digest_table import HALF_LIFE_SECONDS, decayed
 from pagoda_sidecar.hints import Row
 from pagoda_sidecar.sidecar import Sidecar
 from pagoda_sidecar.summary import MAX_BYTES, MAX_HITS, Summary, hottest
-from tests.sidecar.support import FakePool, client_of, free_port, memcached, sidecar_process, wait_until
+from tests.sidecar.support import FakePool, client_of, memcached, sidecar_process, wait_until
+from tests.support.ports import free_port
 
 NOW = 1_800_000_000
 

@@ -20,17 +20,12 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from tests.support.ports import free_port
+
 START_SECONDS = 10.0
 _START_TRIES = 5  # a port found free may be taken by somebody else before memcached binds it
 
 needs_memcached = pytest.mark.skipif(shutil.which("memcached") is None, reason="memcached is not installed")
-
-
-def free_port() -> int:
-    """Return a loopback TCP port that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Memcached:

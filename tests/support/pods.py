@@ -36,7 +36,7 @@ from pagoda_protocol.pool.arguments import (
 )
 from pagoda_protocol.pool.spec import InferencePool, ManagedPool, parse_pool
 from pagoda_protocol.tenants import digest_secret
-from tests.support.memcached import free_port
+from tests.support.ports import free_port
 from tests.support.program import HOST, Program
 
 

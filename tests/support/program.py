@@ -25,8 +25,9 @@ HOST = "127.0.0.1"
 def dying_with_us(argv: Sequence[str], number: signal.Signals = signal.SIGKILL) -> list[str]:
     """Return a command that becomes `argv` and gets this signal when the thread that starts it is gone.
 
-    A program and no `preexec_fn`: Python would fork for that, and the fork handlers of gRPC can leave this process's
-    channels without anyone who polls them (https://github.com/grpc/grpc/issues/43055).
+    So a killed run leaves nothing behind; but a program that changes its user, as memcached does, loses the signal.
+    A program and no `preexec_fn`: Python would fork for that, and with gRPC's fork handlers channels of this process
+    then hung now and then (docs/lab.md; a sister of it: https://github.com/grpc/grpc/issues/43055).
     """
     return ["setpriv", "--pdeathsig", number.name.removeprefix("SIG"), "--", *argv]
 

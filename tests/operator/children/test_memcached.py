@@ -10,7 +10,8 @@ import pytest
 
 from pagoda_protocol.pool.quantities import GIBI, MEBI, parse_bytes
 from tests.operator.children.pools import POOLS, children_of, containers_of, templates_of
-from tests.support.memcached import free_port, needs_memcached
+from tests.support.memcached import needs_memcached
+from tests.support.ports import free_port
 
 
 def node_of(name: str) -> dict[str, Any]:

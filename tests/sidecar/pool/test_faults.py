@@ -20,7 +20,8 @@ from tests.sidecar.pool.records import (
     records,
     store_all,
 )
-from tests.support.memcached import free_port, needs_memcached, running_memcached
+from tests.support.memcached import needs_memcached, running_memcached
+from tests.support.ports import free_port
 
 pytestmark = needs_memcached
 

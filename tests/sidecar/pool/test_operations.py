@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pagoda_runtime.metrics import Metrics
 from pagoda_sidecar.pool import MemcachedPool, PoolCounters, PoolNode
 from tests.sidecar.pool.records import FAST, NAMESPACE, named, records
-from tests.support.memcached import free_port
+from tests.support.ports import free_port
 
 
 def _shown(metrics: Metrics) -> list[bytes]:

@@ -4,7 +4,8 @@ from pagoda_runtime.metrics import Metrics
 from pagoda_sidecar.pool import MemcachedPool, PoolCounters
 from pagoda_sidecar.pool.states import NodeStates
 from tests.sidecar.pool.records import FAST, NAMESPACE, named, records
-from tests.support.memcached import free_port, needs_memcached, running_memcached
+from tests.support.memcached import needs_memcached, running_memcached
+from tests.support.ports import free_port
 
 
 def _made() -> tuple[NodeStates, Metrics]:
