@@ -336,6 +336,18 @@ async def test_an_object_that_has_to_be_made_anew_is_deleted_and_then_made(story
     assert story.cluster.condition("Ready") == ("True", "Serving")
 
 
+async def test_the_pods_of_a_deployment_that_is_made_anew_stay_and_those_of_memcached_go(story: Story) -> None:
+    await story.settle()
+    engine = story.cluster.named("deployments", "chat-engine")["spec"]
+    for labels in (engine["selector"]["matchLabels"], engine["template"]["metadata"]["labels"]):
+        labels["more"] = "x"
+    story.cluster.named("statefulsets", "chat-memcached")["spec"]["podManagementPolicy"] = "OrderedReady"
+    await story.reconcile()
+    deletes = [request for request in story.cluster.writes if request.method == "DELETE"]
+    left = {request.path.rpartition("/")[2]: (request.body or {})["propagationPolicy"] for request in deletes}
+    assert left == {"chat-engine": "Orphan", "chat-memcached": "Background"}
+
+
 async def test_a_pool_that_is_gone_or_goes_is_left_to_the_cluster(story: Story) -> None:
     await story.settle()
     story.cluster.named("inferencepools", POOL)["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
